@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/decision"
-	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -27,7 +26,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
-	"github.com/directx-nri/directx-nri/ocispec/runflags"
 )
 
 // newVerifyCommand returns 'dxctl verify'. version is that of dxctl.
@@ -77,70 +75,76 @@ func verify(ctx context.Context, o *gpuFlags, client *ctr, version string, stdou
 	if err != nil {
 		return err
 	}
-	var report bytes.Buffer
-	v := verification{client: client, out: io.MultiWriter(stdout, &report), devices: devices, policy: p}
-	if client.usesShim {
-		v.shimFlags = shimFlags(runtime.GOOS, o.Request)
+	withFiles := p
+	withFiles.DriverFiles = policy.FilesMount
+	edits, _, err := gpuedits.Build(runtime.GOOS, devices, nil, hostfiles.Root(""), withFiles)
+	if err != nil {
+		return err
 	}
+	configured, _, err := gpuedits.Build(runtime.GOOS, devices, nil, hostfiles.Root(""), p)
+	if err != nil {
+		return err
+	}
+
+	var report bytes.Buffer
+	client.out = io.MultiWriter(stdout, &report)
 	fmt.Fprintf(&report, "dxctl %s on %s %d at %s: image %s, runtime %s, driverFiles: %s\n",
 		version, runtime.GOOS, win32.WindowsBuild(), time.Now().UTC().Format(time.RFC3339), client.image, client.runtime, p.DriverFiles)
-	err = v.run(ctx)
+	refused, err := startWithFiles(ctx, client, edits)
 	if err == nil {
-		fmt.Fprintln(v.out, "\ncontainers with GPUs start as configured")
+		err = startConfigured(ctx, client, o.Request, configured, len(refused) > 0)
 	}
 	fmt.Fprintln(&report, errlog.Text(err))
 	return errors.Join(err, access.MakePrivate(o.StateDir),
 		durable.Replace(filepath.Join(o.StateDir, paths.VerifyFile), report.Bytes(), 0o600))
 }
 
-// verification starts containers, one after the other.
-type verification struct {
-	client  *ctr
-	out     io.Writer
-	devices []discovery.Device
-	policy  policy.Resolved
-	// shimFlags request the GPUs from the runtime shim, nil without the shim.
-	shimFlags []string
-}
-
-// run starts the containers, and returns why containers with GPUs do not work.
-func (v *verification) run(ctx context.Context) error {
-	if err := v.startEdited(ctx, "without a GPU", ocispec.Edits{}); err != nil {
-		return cli.UnknownResult(fmt.Errorf("a container without a GPU does not start, so GPUs cannot be tested: %w", err))
+// startWithFiles starts containers without a GPU, with the interlock, and with GPUs and driver files, which
+// edits have. It returns the files that this node refuses. After an error, GPUs do not work.
+func startWithFiles(ctx context.Context, client *ctr, edits ocispec.Edits) (refused []specs.Mount, err error) {
+	if err := client.startEdited(ctx, "without a GPU", ocispec.Edits{}); err != nil {
+		return nil, cli.UnknownResult(fmt.Errorf("a container without a GPU does not start, so GPUs cannot be tested: %w", err))
 	}
-	switch err := v.startEdited(ctx, "with the interlock, which must be refused", interlockEdits(runtime.GOOS)); {
-	case err == nil:
-		return errors.New("a container starts in spite of the interlock: this node must not offer GPUs")
-	case !isRefusal(err):
-		return err
+	err = client.startEdited(ctx, "with the interlock, which must be refused", interlockEdits(runtime.GOOS))
+	if err == nil {
+		return nil, errors.New("a container starts in spite of the interlock: this node must not offer GPUs")
 	}
-	edits, err := v.buildEdits(policy.FilesMount)
-	if err != nil {
-		return err
+	if !isRefusal(err) {
+		return nil, err
 	}
 	files := edits.Mounts
 	startWith := func(mounts []specs.Mount) error {
 		edits.Mounts = mounts
-		return v.startEdited(ctx, fmt.Sprintf("with GPUs and %d of %d driver files", len(mounts), len(files)), edits)
+		return client.startEdited(ctx, fmt.Sprintf("with GPUs and %d of %d driver files", len(mounts), len(files)), edits)
 	}
 	if err := startWith(nil); err != nil {
-		return fmt.Errorf("containers with GPUs do not start, even without driver files: %w", err)
+		return nil, fmt.Errorf("containers with GPUs do not start, even without driver files: %w", err)
 	}
-	refused, err := findRefused(files, startWith)
-	if err != nil {
-		return err
-	}
+	refused, err = findRefused(files, startWith)
 	for _, m := range refused {
-		fmt.Fprintf(v.out, "\nThis node refuses %s.\n", m.Source)
+		fmt.Fprintf(client.out, "\nThis node refuses %s.\n", m.Source)
 	}
-	if err := v.startConfigured(ctx); err != nil {
-		err = fmt.Errorf("containers with GPUs do not start as configured: %w", err)
-		if len(refused) > 0 && runtime.GOOS == "windows" { // Linux has no such settings.
-			err = errlog.WithRemedy(err, "set driverFiles: none, or name the refused files in runtimeFiles.VENDOR.remove")
-		}
-		return err
+	return refused, err
+}
+
+// startConfigured starts a container with the requested GPUs as they are configured on the node.
+func startConfigured(ctx context.Context, client *ctr, request string, configured ocispec.Edits, refusesFiles bool) error {
+	const what = "as configured"
+	var err error
+	if client.usesShim {
+		err = client.start(ctx, what, shimFlags(runtime.GOOS, request))
+	} else {
+		err = client.startEdited(ctx, what, configured)
 	}
-	return nil
+	if err == nil {
+		fmt.Fprintln(client.out, "\ncontainers with GPUs start as configured")
+		return nil
+	}
+	err = fmt.Errorf("containers with GPUs do not start as configured: %w", err)
+	if refusesFiles && runtime.GOOS == "windows" { // Linux has no such settings.
+		err = errlog.WithRemedy(err, "set driverFiles: none, or name the refused files in runtimeFiles.VENDOR.remove")
+	}
+	return err
 }
 
 // findRefused returns the files with which a container does not start: it tries each half of a list that is
@@ -170,13 +174,6 @@ func findRefused(files []specs.Mount, start func(files []specs.Mount) error) (re
 	return refused, nil
 }
 
-func (v *verification) buildEdits(mode policy.DriverFiles) (ocispec.Edits, error) {
-	p := v.policy
-	p.DriverFiles = mode
-	edits, _, err := gpuedits.Build(runtime.GOOS, v.devices, nil, hostfiles.Root(""), p)
-	return edits, err
-}
-
 // interlockEdits returns the edits that the kubelet makes for an allocation.
 func interlockEdits(nodeOS string) ocispec.Edits {
 	if nodeOS == "windows" {
@@ -185,43 +182,4 @@ func interlockEdits(nodeOS string) ocispec.Edits {
 		}}
 	}
 	return ocispec.Edits{Mounts: []specs.Mount{ocispec.ReadOnlyMount(nodeOS, allocation.InterlockSource, allocation.InterlockMount)}}
-}
-
-// startConfigured starts a container with the GPUs as they are configured on the node.
-func (v *verification) startConfigured(ctx context.Context) error {
-	const what = "as configured"
-	if v.shimFlags != nil {
-		return v.start(ctx, what, v.shimFlags)
-	}
-	edits, err := v.buildEdits(v.policy.DriverFiles)
-	if err != nil {
-		return err
-	}
-	return v.startEdited(ctx, what, edits)
-}
-
-// startEdited starts a container with edits. It requests no GPU from the runtime shim.
-func (v *verification) startEdited(ctx context.Context, what string, edits ocispec.Edits) error {
-	edits.Env = []string{decision.VisibleVariable + "=none"}
-	flags, err := runflags.Flags(runflags.Ctr, runtime.GOOS, edits, hostfiles.Root("").Resolve)
-	if err != nil {
-		return cli.UnknownResult(err)
-	}
-	return v.start(ctx, what, flags)
-}
-
-// start starts a container with flags of ctr, and prints the result. It tries twice, because the first
-// start after a boot can fail.
-func (v *verification) start(ctx context.Context, what string, flags []string) error {
-	err := v.client.start(ctx, flags)
-	if isRefusal(err) {
-		err = v.client.start(ctx, flags)
-	}
-	switch {
-	case err == nil:
-		fmt.Fprintln(v.out, "starts   "+what)
-	case isRefusal(err):
-		fmt.Fprintf(v.out, "refused  %s: %s\n", what, errlog.OneLine(err.Error()))
-	}
-	return err
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -14,11 +15,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/runflags"
 	"github.com/directx-nri/directx-nri/shim/diversion"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
@@ -32,6 +37,7 @@ type ctr struct {
 	socket, namespace, runtime, image string
 	timeout                           time.Duration // of each start and removal
 	usesShim                          bool          // of the runtime
+	out                               io.Writer     // for results
 }
 
 // refusal is why containerd does not start a container.
@@ -120,9 +126,35 @@ func (c *ctr) run(ctx context.Context, args ...string) (string, error) {
 	}
 }
 
-// start starts a container with flags of 'ctr run', and removes it with its task and snapshot. The error is a
-// [refusal] if containerd does not start it. After another error, the result is unknown.
-func (c *ctr) start(ctx context.Context, flags []string) error {
+// startEdited starts a container with edits. It requests no GPU from the runtime shim.
+func (c *ctr) startEdited(ctx context.Context, what string, edits ocispec.Edits) error {
+	edits.Env = []string{decision.VisibleVariable + "=none"}
+	flags, err := runflags.Flags(runflags.Ctr, runtime.GOOS, edits, hostfiles.Root("").Resolve)
+	if err != nil {
+		return cli.UnknownResult(err)
+	}
+	return c.start(ctx, what, flags)
+}
+
+// start starts a container with flags of 'ctr run', and prints the result. It tries twice, because the first
+// start after a boot can fail. The error is a [refusal] if containerd does not start the container. After
+// another error, the result is unknown.
+func (c *ctr) start(ctx context.Context, what string, flags []string) error {
+	err := c.try(ctx, flags)
+	if isRefusal(err) {
+		err = c.try(ctx, flags)
+	}
+	switch {
+	case err == nil:
+		fmt.Fprintln(c.out, "starts   "+what)
+	case isRefusal(err):
+		fmt.Fprintf(c.out, "refused  %s: %s\n", what, errlog.OneLine(err.Error()))
+	}
+	return err
+}
+
+// try starts a container with flags of 'ctr run', and removes it with its task and snapshot.
+func (c *ctr) try(ctx context.Context, flags []string) error {
 	id := fmt.Sprintf("dxctl-verify-%d", time.Now().UnixNano())
 	args := []string{"run", "--detach", "--null-io", "--runtime", c.runtime, "--cgroup", "/" + id}
 	_, startErr := c.run(ctx, slices.Concat(args, flags, []string{c.image, id}, c.command)...)
