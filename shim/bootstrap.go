@@ -2,7 +2,6 @@ package shim
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -37,17 +36,12 @@ func bootstrapVersion(answer []byte) int {
 // containers: containerd 2.x does not if the sandbox's shim at path has answered start with
 // bootstrap version 3 or more (ShimManager.Start in core/runtime/v2/shim_manager.go).
 func (s *shim) recordBypass(path string, version int) {
-	err := bypass.Check(s.stateDir)
-	switch {
-	case version < 3 && errors.Is(err, bypass.Err):
-		err = bypass.Clear(s.stateDir)
-	case version >= 3 && err == nil:
-		reason := fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or set injection: kubelet with one that honors windows.devices",
+	reason := ""
+	if version >= 3 {
+		reason = fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or set injection: kubelet with one that honors windows.devices",
 			path, version)
-		s.log().Error(reason)
-		err = bypass.Record(s.stateDir, reason)
 	}
-	if err != nil && !errors.Is(err, bypass.Err) { // That is recorded already.
+	if err := bypass.Record(s.stateDir, reason); err != nil {
 		s.log().WithError(err).Error("Cannot record the bootstrap version of the real shim")
 	}
 }

@@ -1,15 +1,3 @@
-// Package shim is the runtime shim, which containerd runs in place of the real
-// one to add GPUs to containers where containerd calls no NRI plugin.
-//
-// containerd runs it with "start" as its last argument in the container's bundle,
-// after it wrote config.json and before anything has read it. The shim makes the
-// same decision as the NRI plugin, edits config.json, and runs the real shim with
-// the same arguments, standard streams and environment. All other calls go to the
-// real shim unchanged. A running container does not depend on this program.
-//
-// On Windows it has the name and the place of the real shim: see package diversion.
-// The program runs at least twice for each container of a node, so it links as little as possible:
-// see TestImports.
 package shim
 
 import (
@@ -168,12 +156,14 @@ func (s *shim) editBundle() (err error) {
 	if !ok {
 		return nil
 	}
-	ctx := context.Background()
 	if container.Interlock {
 		s.container = container // A refusal names it.
-		address := flagValue(s.args, "address")
-		if container, err = withAnnotations(ctx, container, address, spec.Annotations[decision.SandboxIDAnnotation]); err != nil {
-			return err
+		// The annotations are not in the spec of a Windows container. containerd passes its address to each shim.
+		container.Annotations, container.PodAnnotations, err = criquery.Query(
+			flagValue(s.args, "address"), queryTimeout, container.ID, spec.Annotations[decision.SandboxIDAnnotation])
+		if err != nil {
+			err = fmt.Errorf("containerd does not report the container's annotations, which name its GPU: %w", err)
+			return decision.WithReason(decision.ReasonSlow, err)
 		}
 	}
 	request, ok := decision.ReadRequest(container)
@@ -190,6 +180,7 @@ func (s *shim) editBundle() (err error) {
 	case err != nil:
 		return decision.WithReason(decision.ReasonConfig, err)
 	}
+	ctx := context.Background()
 	decider := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
 	outcome, err := decider.Decide(ctx, request)
 	if err != nil {
@@ -201,20 +192,6 @@ func (s *shim) editBundle() (err error) {
 		}
 	}
 	return decider.Bind(ctx, request, outcome)
-}
-
-// withAnnotations returns c with its annotations and those of its pod. They are not in the spec of a Windows
-// container, so containerd's CRI is asked, at the address that containerd passes to each shim.
-func withAnnotations(ctx context.Context, c decision.Container, address, sandbox string) (decision.Container, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	var err error
-	c.Annotations, c.PodAnnotations, err = criquery.Query(ctx, address, c.ID, sandbox)
-	if err != nil {
-		err = fmt.Errorf("containerd does not report the container's annotations, which name its GPU: %w", err)
-		return c, decision.WithReason(decision.ReasonSlow, err)
-	}
-	return c, nil
 }
 
 // editSpec applies edits to spec and writes it to path, from which it was read. A crash of the system,

@@ -68,7 +68,7 @@ environment variable DIRECTX_VISIBLE_DEVICES.`,
 			if err := install(c.Context(), c.OutOrStdout(), from, shimDir); err != nil {
 				return err
 			}
-			err := bypass.Clear(stateDir) // The real shim may have changed.
+			err := bypass.Record(stateDir, "") // The real shim may have changed.
 			if runtime.GOOS == "windows" {
 				err = errors.Join(err, allowVariable(c.OutOrStdout(), configFile, stateDir))
 			}

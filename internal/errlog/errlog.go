@@ -58,7 +58,7 @@ func (l *LastError) Log(log logrus.FieldLogger, err error, failed, recovered str
 	}
 }
 
-// ErrorLine returns the text of err and its remedies as [OneLine] does.
+// ErrorLine returns the text of err and its remedy as [OneLine] does.
 func ErrorLine(err error) string { return OneLine(Text(err)) }
 
 // OneLine returns text as one line without control characters, which drivers and foreign files

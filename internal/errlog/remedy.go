@@ -1,9 +1,6 @@
 package errlog
 
-import (
-	"slices"
-	"strings"
-)
+import "errors"
 
 // RunDoctor is the remedy of an error that has no better one.
 const RunDoctor = "run 'dxctl doctor' on this node"
@@ -27,26 +24,15 @@ func WithRemedy(err error, remedy string) error {
 	return &remedyError{err, remedy}
 }
 
-// RemedyOf returns the remedies of err, "" if it has none.
+// RemedyOf returns the remedy of err, "" if it has none: the first one of several errors.
 func RemedyOf(err error) string {
-	switch err := err.(type) { //nolint:errorlint // All errors that err wraps are visited.
-	case *remedyError:
-		return err.remedy
-	case interface{ Unwrap() error }:
-		return RemedyOf(err.Unwrap())
-	case interface{ Unwrap() []error }:
-		var all []string
-		for _, err := range err.Unwrap() {
-			if remedy := RemedyOf(err); remedy != "" && !slices.Contains(all, remedy) {
-				all = append(all, remedy)
-			}
-		}
-		return strings.Join(all, "; ")
+	if e, ok := errors.AsType[*remedyError](err); ok {
+		return e.remedy
 	}
 	return ""
 }
 
-// Text returns the text of err, followed by its remedies, or "" if err is nil.
+// Text returns the text of err, followed by its remedy, or "" if err is nil.
 func Text(err error) string {
 	if err == nil {
 		return ""

@@ -3,7 +3,6 @@
 package bypass
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,32 +14,26 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
-// path returns the path of the record.
-func path(stateDir string) string { return filepath.Join(stateDir, paths.BypassFile) }
-
-// Record records durably why containerd bypasses the shim.
+// Record records why containerd bypasses the shim, or, if reason is "", that it does not.
 func Record(stateDir, reason string) error {
+	path := filepath.Join(stateDir, paths.BypassFile)
+	if reason == "" {
+		return durable.Remove(path)
+	}
 	if err := access.MakePrivate(stateDir); err != nil {
 		return err
 	}
-	return durable.Replace(path(stateDir), []byte(reason+"\n"), 0o600)
+	return durable.Update(path, []byte(reason+"\n"), 0o600)
 }
 
-// Err means that containerd runs the shim for the sandboxes of pods only.
-var Err = errors.New("containerd bypasses the shim for the containers of pods")
-
-// Check returns an error that matches [Err], with the reason, while containerd bypasses
-// the shim.
+// Check returns the recorded reason as an error while containerd bypasses the shim.
 func Check(stateDir string) error {
-	reason, err := durable.Read(path(stateDir), 64<<10)
+	reason, err := durable.Read(filepath.Join(stateDir, paths.BypassFile), 64<<10)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
 		return err
 	}
-	return fmt.Errorf("%w: %s", Err, cmp.Or(strings.TrimSpace(string(reason)), "the reason is unknown"))
+	return fmt.Errorf("containerd bypasses the shim for the containers of pods: %s", strings.TrimSpace(string(reason)))
 }
-
-// Clear removes what [Record] wrote, if anything.
-func Clear(stateDir string) error { return durable.Remove(path(stateDir)) }

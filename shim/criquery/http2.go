@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
+	"slices"
 	"sync"
 
 	"golang.org/x/net/http2/hpack"
@@ -30,18 +32,14 @@ const (
 	frameReset        = 3
 	frameSettings     = 4
 	framePing         = 6
-	frameGoAway       = 7
 	frameWindowUpdate = 8
-	frameContinuation = 9
 )
 
 // Flags of frames.
 const (
 	flagEndStream  = 0x1 // of data and headers
 	flagAck        = 0x1 // of settings and pings
-	flagEndHeaders = 0x4
-	flagPadded     = 0x8
-	flagPriority   = 0x20
+	flagEndHeaders = 0x4 // of headers
 )
 
 const settingInitialWindowSize = 4
@@ -50,12 +48,6 @@ const settingInitialWindowSize = 4
 type request struct {
 	path    string
 	message []byte
-}
-
-// stream is the answer to a request.
-type stream struct {
-	data  []byte
-	ended bool
 }
 
 func appendFrame(b []byte, kind, flags byte, id uint32, payload []byte) []byte {
@@ -109,14 +101,13 @@ func call(conn io.ReadWriteCloser, requests []request) ([][]byte, error) {
 	return answers, err
 }
 
-// readAnswers reads frames until all streams have ended. It answers settings and pings by send.
+// readAnswers reads frames until all streams have ended. It answers settings and pings by send. What grpc-go does not
+// send is an error: padding, priorities, and headers of several frames, which are only those of very long errors.
 func readAnswers(conn io.Reader, count int, send func([]byte)) ([][]byte, error) {
-	streams := make([]stream, count)
+	answers, ended := make([][]byte, count), make([]bool, count)
 	decoder := hpack.NewDecoder(4096, nil)
-	total, left := 0, count
-	var block []byte // of headers that are not complete
-	endsStream := false
-	for left > 0 {
+	total := 0
+	for slices.Contains(ended, false) {
 		var header [headerBytes]byte
 		if _, err := io.ReadFull(conn, header[:]); err != nil {
 			return nil, fmt.Errorf("read: %w", err)
@@ -139,74 +130,32 @@ func readAnswers(conn io.Reader, count int, send func([]byte)) ([][]byte, error)
 				send(appendFrame(nil, kind, flagAck, 0, payload))
 			}
 			continue
-		case frameGoAway:
-			// It may still answer: the frame names the last stream that it answers.
-			if len(payload) < 4 || binary.BigEndian.Uint32(payload)&0x7fff_ffff < uint32(2*count-1) {
-				return nil, errors.New("containerd closes the connection")
-			}
-			continue
-		case frameData, frameHeaders, frameContinuation, frameReset:
+		case frameData, frameHeaders, frameReset:
 		default:
 			continue
 		}
 		index := int(id-1) / 2
-		if id%2 == 1 && index < count && streams[index].ended && kind == frameReset {
-			continue // grpc-go sends it if it answers before it reads the end of the request.
-		}
-		if id%2 == 0 || index >= count || streams[index].ended {
+		if id%2 == 0 || index >= count {
 			return nil, fmt.Errorf("unexpected frame of stream %d", id)
 		}
-		s := &streams[index]
-		if kind == frameReset {
+		if ended[index] { // grpc-go resets a stream if it answers before it reads the end of the request.
+			continue
+		}
+		switch {
+		case kind == frameReset:
 			return nil, errors.New("containerd has canceled the request")
-		}
-		payload, err := unpad(payload, kind, flags)
-		if err != nil {
-			return nil, err
-		}
-		if kind != frameContinuation { // It belongs to headers, which have the flag.
-			endsStream = flags&flagEndStream != 0
-		}
-		if kind == frameData {
-			s.data = append(s.data, payload...)
-		} else {
-			if block = append(block, payload...); flags&flagEndHeaders == 0 {
-				continue
-			}
-			if err := checkHeaders(decoder, block); err != nil {
+		case flags&^(flagEndStream|flagEndHeaders) != 0 || kind == frameHeaders && flags&flagEndHeaders == 0:
+			return nil, fmt.Errorf("unexpected flags %#x of a frame", flags)
+		case kind == frameData:
+			answers[index] = append(answers[index], payload...)
+		default:
+			if err := checkHeaders(decoder, payload); err != nil {
 				return nil, err
 			}
-			block = nil
 		}
-		if endsStream {
-			s.ended = true
-			left--
-		}
-	}
-	answers := make([][]byte, count)
-	for i, s := range streams {
-		answers[i] = s.data
+		ended[index] = flags&flagEndStream != 0
 	}
 	return answers, nil
-}
-
-// unpad returns a payload without padding and priority.
-func unpad(payload []byte, kind, flags byte) ([]byte, error) {
-	if kind == frameContinuation {
-		return payload, nil
-	}
-	padding := 0
-	if flags&flagPadded != 0 && len(payload) > 0 {
-		padding, payload = int(payload[0]), payload[1:]
-	}
-	if kind == frameHeaders && flags&flagPriority != 0 {
-		const priorityBytes = 5
-		payload = payload[min(priorityBytes, len(payload)):]
-	}
-	if padding > len(payload) {
-		return nil, errors.New("malformed HTTP/2 frame")
-	}
-	return payload[:len(payload)-padding], nil
 }
 
 // checkHeaders returns the error that headers or trailers report.
@@ -215,15 +164,19 @@ func checkHeaders(decoder *hpack.Decoder, block []byte) error {
 	if err != nil {
 		return fmt.Errorf("malformed HTTP/2 headers: %w", err)
 	}
-	values := map[string]string{}
+	values := map[string]string{":status": "200", "grpc-status": "0"}
 	for _, field := range list {
 		values[field.Name] = field.Value
 	}
+	message := values["grpc-message"]
+	if decoded, err := url.PathUnescape(message); err == nil {
+		message = decoded
+	}
 	switch {
-	case values[":status"] != "" && values[":status"] != "200":
+	case values[":status"] != "200":
 		return fmt.Errorf("HTTP status %s", values[":status"])
-	case values["grpc-status"] != "" && values["grpc-status"] != "0":
-		return fmt.Errorf("gRPC status %s: %s", values["grpc-status"], decodeMessage(values["grpc-message"]))
+	case values["grpc-status"] != "0":
+		return fmt.Errorf("gRPC status %s: %s", values["grpc-status"], message)
 	}
 	return nil
 }

@@ -4,12 +4,10 @@
 package criquery
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/url"
-	"os"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -26,28 +24,20 @@ const (
 
 // Query returns the annotations of a container and those of its pod's sandbox, from the containerd at
 // address: a Unix socket, or a named pipe on Windows. They are those of the requests by which the kubelet
-// has created both.
-func Query(ctx context.Context, address, containerID, sandboxID string) (container, pod map[string]string, err error) {
+// has created both. containerd has timeout to answer.
+func Query(address string, timeout time.Duration, containerID, sandboxID string) (container, pod map[string]string, err error) {
 	conn, err := dial(address)
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect to %s: %w", address, err)
 	}
 	defer func() { _ = conn.Close() }()
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			return nil, nil, err
-		}
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return nil, nil, err
 	}
-	// The deadline ends reads; so does the end of ctx.
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
 	answers, err := call(conn, []request{
 		{"/runtime.v1.RuntimeService/ContainerStatus", frameMessage(containerID)},
 		{"/runtime.v1.RuntimeService/PodSandboxStatus", frameMessage(sandboxID)},
 	})
-	if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		err = errNoAnswer
-	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -57,8 +47,6 @@ func Query(ctx context.Context, address, containerID, sandboxID string) (contain
 	}
 	return container, pod, err
 }
-
-var errNoAnswer = errors.New("it does not answer")
 
 // frameMessage returns the gRPC message of a request with an ID.
 // https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
@@ -114,12 +102,4 @@ func fields(message []byte, number protowire.Number) (values [][]byte, err error
 		message = message[length:]
 	}
 	return values, nil
-}
-
-// decodeMessage decodes the percent encoding of a gRPC error message.
-func decodeMessage(text string) string {
-	if decoded, err := url.PathUnescape(text); err == nil {
-		return decoded
-	}
-	return text
 }
