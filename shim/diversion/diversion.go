@@ -196,11 +196,21 @@ func (d *Diversion) change(ctx context.Context, action string, do func() (change
 	return do()
 }
 
-// inspect returns the state of the directory.
-func (d *Diversion) inspect() (state, error) {
-	place, err := d.look(d.place())
-	moved, movedErr := d.look(d.real())
-	return state{place, moved}, errors.Join(err, movedErr)
+// inspect returns the state of the directory. Another process can change it meanwhile, so place is read again after real.
+func (d *Diversion) inspect() (s state, _ error) {
+	const attempts = 10
+	for range attempts {
+		place, err := d.look(d.place())
+		moved, movedErr := d.look(d.real())
+		again, againErr := d.look(d.place())
+		if err := errors.Join(err, movedErr, againErr); err != nil {
+			return state{}, err
+		}
+		if s = (state{again, moved}); place == again {
+			break
+		}
+	}
+	return s, nil
 }
 
 // look returns what the file at path is. It reads the file only if it has changed.

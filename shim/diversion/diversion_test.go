@@ -343,7 +343,7 @@ func interrupt(f *fileOps, operations int, crashed *bool) (boot func()) {
 	return func() { atBoot() }
 }
 
-// TestSwapFails: when our shim cannot be placed, the real one goes back, and is never lost.
+// TestSwapFails: when our shim cannot be placed, the real one goes back. If that fails, too, ours is placed at the next boot.
 func TestSwapFails(t *testing.T) {
 	t.Parallel()
 	const noLinks, renamed = "no hard links", "a running program is only renamed"
@@ -354,15 +354,16 @@ func TestSwapFails(t *testing.T) {
 		want    []string
 	}{
 		"back":                      {variant: renamed, want: []string{"shim: runhcs 1"}},
-		"not even back":             {variant: renamed, back: errInUse, want: []string{"directx-nri/shim: runhcs 1"}},
-		"not back, without links":   {variant: noLinks, back: errInUse, want: []string{"directx-nri/shim: runhcs 1"}},
+		"not even back":             {variant: renamed, back: errInUse},
+		"not back, without links":   {variant: noLinks, back: errInUse},
 		"another program was first": {variant: noLinks, placed: "runhcs 2", want: []string{"shim: runhcs 2", "directx-nri/shim: runhcs 1"}},
 	} {
 		n := newNode(t, "runhcs 1", "")
 		variants[test.variant](&n.files)
-		plain, canceled := n.files, false
-		n.files.renameAtBoot = func(string, string) (func() error, error) {
-			return func() error { canceled = true; return nil }, nil
+		plain, boot := n.files, func() error { return nil }
+		n.files.renameAtBoot = func(from, to string) (func() error, error) {
+			boot = func() error { return plain.rename(from, to) }
+			return func() error { boot = nil; return nil }, nil
 		}
 		n.files.rename = func(from, to string) error {
 			isOurs := strings.HasPrefix(n.read(from), "ours")
@@ -376,12 +377,17 @@ func TestSwapFails(t *testing.T) {
 			}
 			return plain.rename(from, to)
 		}
-		if changed, err := n.Install(t.Context(), newFile(t, "ours 1")); err == nil || changed || !canceled {
-			t.Errorf("%s: changed %t, %v, the rename at boot is canceled: %t", name, changed, err, canceled)
+		changed, err := n.Install(t.Context(), newFile(t, "ours 1"))
+		if err == nil || changed || (boot == nil) != (test.back == nil) {
+			t.Errorf("%s: changed %t, %v, the rename at boot is canceled: %t", name, changed, err, boot == nil)
 		}
-		n.has(test.want...)
+		if test.back == nil {
+			n.has(test.want...)
+		} else {
+			testutil.NoError(t, boot())
+		}
 		n.files = plain
-		n.install("ours 1", true)
+		n.install("ours 1", test.back == nil)
 		n.checks(nil)
 	}
 }

@@ -75,7 +75,11 @@ func (d *Diversion) swap(staged, away string) error {
 		return errors.Join(err, cancel())
 	}
 	if err := d.files.rename(staged, d.place()); err != nil {
-		return errors.Join(err, d.files.rename(away, d.place()), cancel())
+		back := d.files.rename(away, d.place())
+		if back != nil && !errors.Is(back, fs.ErrExist) {
+			return errors.Join(err, back) // The rename at boot is left to repair it.
+		}
+		return errors.Join(err, back, cancel())
 	}
 	return cancel()
 }
@@ -152,8 +156,11 @@ func (d *Diversion) discardReal(ctx context.Context) {
 }
 
 // cleanUp deletes what earlier calls have left, unless programs run from it. It returns an error if a replaced shim
-// of ours is left.
+// of ours is left. While no shim is in its place, a rename at boot may need a file.
 func (d *Diversion) cleanUp() (err error) {
+	if !durable.Exists(d.place()) {
+		return nil
+	}
 	entries, _ := os.ReadDir(d.workDir())
 	hasReal := durable.Exists(d.real())
 	for _, entry := range entries {
