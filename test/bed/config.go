@@ -100,7 +100,6 @@ func (n *Node) WriteConfig(t testing.TB, more string) {
 // seconds after which it tries a container again whose creation failed.
 const KubeletSettings = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-syncFrequency: 1s
 authorization: {mode: AlwaysAllow}
 cgroupDriver: cgroupfs
 cgroupRoot: %s

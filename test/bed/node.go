@@ -145,7 +145,7 @@ func Start(t *testing.T, opts Options) *Node {
 	}
 	switch {
 	case opts.WindowsKubelet:
-		n.kubelet = parts.Stock("kubelet-windows")
+		n.kubelet = parts.Stock("../containerd2/kubelet-windows")
 	case opts.Containerd2 && !opts.APIPods:
 		n.kubelet = filepath.Join(n.containerd, "kubelet")
 	}

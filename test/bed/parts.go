@@ -35,7 +35,7 @@ func FindParts() (Parts, error) {
 // CheckNode returns an error if a program that every node requires is missing. The
 // error names the remedy.
 func (p Parts) CheckNode() error {
-	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2", "kubelet", "kubelet-windows"} {
+	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2", "kubelet"} {
 		if err := p.CheckStock(name, ""); err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func (p Parts) check() error {
 	if err := p.CheckNode(); err != nil {
 		return err
 	}
-	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2", "kubelet", "runc"} {
+	for _, name := range []string{"containerd", "ctr", "containerd-shim-runc-v2", "kubelet", "kubelet-windows", "runc"} {
 		if err := p.CheckStock("../containerd2/"+name, "versions"); err != nil {
 			return err
 		}

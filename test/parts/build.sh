@@ -9,8 +9,7 @@
 #
 # Groups, `linux` when none is named:
 #
-#   linux     bin/                   containerd 1.7, ctr, the runc shim, nerdctl, the kubelet,
-#                                    the kubelet with the container manager of Windows
+#   linux     bin/                   containerd 1.7, ctr, the runc shim, nerdctl, the kubelet
 #             packages               runc, crun, busybox-static
 #   helm      bin/                   helm
 #             packages               busybox-static, rpm
@@ -20,8 +19,8 @@
 #             packages               containernetworking-plugins
 #   docker    bin/                   dockerd and docker
 #             packages               podman
-#   versions  containerd2/           containerd 2, ctr, the runc shim, the newest kubelet
-#                                    and runc
+#   versions  containerd2/           containerd 2, ctr, the runc shim, runc, the newest kubelet,
+#                                    the same with the container manager of Windows
 #             packages               gcc, libc6-dev, libseccomp-dev, pkg-config
 #   windows   windows/               containerd 1.7, ctr, the runhcs shim it names,
 #                                    and the test doubles of test/windows/doubles
@@ -178,15 +177,15 @@ linux() {
 	build nerdctl linux "$bin" "-s -w -X $nerdctl/pkg/version.Version=$(version_of nerdctl $nerdctl)" $nerdctl/cmd/nerdctl
 
 	build kubernetes linux "$bin" "$(flags_kubernetes kubernetes)" k8s.io/kubernetes/cmd/kubelet
-	kubelet_windows
 }
 
 # kubelet_windows builds kubelet-windows: a kubelet for Linux that allocates devices when it creates a container, as
 # the kubelet of Windows does. In a copy of its module, the container manager of Windows takes the place of the one
 # of Linux, and the file whose functions only the latter calls is reduced to what other files use.
 kubelet_windows() {
-	want=$(stamp "$here/kubernetes")
-	stampfile=$bin/.kubelet-windows.stamp
+	dir=$parts/containerd2
+	want=$(stamp "$here/kubernetes-new")
+	stampfile=$dir/.kubelet-windows.stamp
 	if current "$stampfile" "$want" kubelet-windows; then
 		say "kubelet-windows is up to date"
 		return
@@ -196,24 +195,28 @@ kubelet_windows() {
 	copy=$parts/kubelet-windows
 	rm -rf "$copy"
 	mkdir -p "$copy/kubernetes"
-	source=$(cd "$here/kubernetes" && go list -m -f '{{.Dir}}' k8s.io/kubernetes)
+	source=$(cd "$here/kubernetes-new" && go list -m -f '{{.Dir}}' k8s.io/kubernetes)
 	for name in go.mod cmd pkg plugin third_party; do
 		cp -R "$source/$name" "$copy/kubernetes/"
 	done
 	chmod -R u+w "$copy"
 	manager=$copy/kubernetes/pkg/kubelet/cm
-	sed '/^\/\/ *+build /d; /^\/\/go:build /d' "$manager/container_manager_windows.go" >"$manager/container_manager_linux.go"
+	for name in container_manager cpu_following_store; do
+		sed '/^\/\/go:build /d' "$manager/${name}_windows.go" >"$manager/${name}_linux.go"
+	done
 	cat >"$manager/node_container_manager_linux.go" <<-'EOF'
 		package cm
 
+		import "k8s.io/klog/v2"
+
 		const defaultNodeAllocatableCgroupName = "kubepods"
 
-		func getContainer(int) (string, error) { return "", nil }
+		func getContainer(klog.Logger, int) (string, error) { return "", nil }
 	EOF
-	cp "$here/kubernetes/go.mod" "$here/kubernetes/go.sum" "$copy/"
-	(cd "$here/kubernetes" && go mod edit -replace "k8s.io/kubernetes=$copy/kubernetes" "$copy/go.mod" &&
+	cp "$here/kubernetes-new/go.mod" "$here/kubernetes-new/go.sum" "$copy/"
+	(cd "$here/kubernetes-new" && go mod edit -replace "k8s.io/kubernetes=$copy/kubernetes" "$copy/go.mod" &&
 		CGO_ENABLED=0 GOFLAGS=-mod=mod go build -modfile="$copy/go.mod" -trimpath -buildvcs=false \
-			-ldflags "$(flags_kubernetes kubernetes)" -o "$bin/kubelet-windows" k8s.io/kubernetes/cmd/kubelet)
+			-ldflags "$(flags_kubernetes kubernetes-new)" -o "$dir/kubelet-windows" k8s.io/kubernetes/cmd/kubelet)
 	rm -rf "$copy"
 	printf '%s\n' "$want" >"$stampfile"
 }
@@ -248,6 +251,7 @@ versions() {
 	build containerd2 linux "$parts/containerd2" "$(flags2 containerd2)" \
 		$containerd2/cmd/containerd $containerd2/cmd/ctr $containerd2/cmd/containerd-shim-runc-v2
 	build kubernetes-new linux "$parts/containerd2" "$(flags_kubernetes kubernetes-new)" k8s.io/kubernetes/cmd/kubelet
+	kubelet_windows
 	missing=
 	command -v gcc >/dev/null || missing="gcc libc6-dev"
 	command -v pkg-config >/dev/null || missing="$missing pkg-config"
