@@ -155,22 +155,25 @@ func TestWithoutARequestNothingChanges(t *testing.T) {
 	windowsHost := `{"annotations":{"microsoft.com/hostprocess-container":"true"},"windows":{"devices":[` + interlock + `]}}`
 	copied := podAnnotations("container", "u1") // from the pod, by pod_annotations
 	copied["directx.microsoft.com/allocation.display"] = strings.Repeat("0", 32)
-	b := newBed(t)
-	for _, policy := range []string{b.read("state/policy.json"), "{", ""} { // The state of our files does not matter.
-		b.write("state/policy.json", policy)
-		for name, spec := range map[string]string{
-			"no request":             standalone(),
-			"requests none":          standalone("DIRECTX_VISIBLE_DEVICES=none"),
-			"sandbox":                specOf(podAnnotations("sandbox", "u1"), "DIRECTX_VISIBLE_DEVICES=all"),
-			"annotation of the pod":  specOf(copied),
-			"host process":           windowsHost,
-			"pod requests by itself": specOf(podAnnotations("container", "u1"), "DIRECTX_VISIBLE_DEVICES=all"),
-			"our own DaemonSet":      specOf(podAnnotations("container", "u1"), "X=directx-nri"),
-			"malformed, no keyword":  `{"process":3}`,
-			"spaces, unknown field":  "{ \"a\" : 1,\n \"linux\":{} }\n",
-		} {
-			t.Run(name, func(t *testing.T) { (&bed{t, b.dir}).keeps(spec) })
-		}
+	for name, spec := range map[string]string{
+		"no request":             standalone(),
+		"requests none":          standalone("DIRECTX_VISIBLE_DEVICES=none"),
+		"sandbox":                specOf(podAnnotations("sandbox", "u1"), "DIRECTX_VISIBLE_DEVICES=all"),
+		"annotation of the pod":  specOf(copied),
+		"host process":           windowsHost,
+		"pod requests by itself": specOf(podAnnotations("container", "u1"), "DIRECTX_VISIBLE_DEVICES=all"),
+		"our own DaemonSet":      specOf(podAnnotations("container", "u1"), "X=directx-nri"),
+		"malformed, no keyword":  `{"process":3}`,
+		"spaces, unknown field":  "{ \"a\" : 1,\n \"linux\":{} }\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			for _, policy := range []string{b.read("state/policy.json"), "{", ""} { // The state of our files does not matter.
+				b.write("state/policy.json", policy)
+				b.keeps(spec)
+			}
+		})
 	}
 }
 
