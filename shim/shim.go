@@ -86,8 +86,7 @@ func (s *shim) realShim() (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		err = fmt.Errorf("directx-nri: the real shim is neither beside %s nor on PATH: %w", s.program, err)
-		return "", errlog.WithRemedy(err, "install it beside this program")
+		return "", fmt.Errorf("directx-nri: the real shim is neither beside %s nor on PATH: %w", s.program, err)
 	}
 	return path, nil
 }
