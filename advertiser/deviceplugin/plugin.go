@@ -95,6 +95,8 @@ type Plugin struct {
 	// servers has the server of each resource. It does not change.
 	servers map[string]*server
 	guard   *allocateGuard // of all servers
+	// devicesChanged receives a value from Refresh.
+	devicesChanged chan struct{}
 
 	// mu guards the fields that other goroutines read through status.go.
 	mu sync.Mutex
@@ -117,7 +119,10 @@ func New(config Config) *Plugin { return newPlugin(config, defaultTiming()) }
 
 // newPlugin returns a plugin with a server for each resource that has a rule or a record.
 func newPlugin(config Config, timing timing) *Plugin {
-	p := &Plugin{config: config, timing: timing, guard: newAllocateGuard(config, timing), servers: map[string]*server{}}
+	p := &Plugin{
+		config: config, timing: timing, servers: map[string]*server{}, guard: newAllocateGuard(config, timing),
+		devicesChanged: make(chan struct{}, 1),
+	}
 	records := config.Recorder.Refresh()
 	rules := map[string]policy.ResourceRule{} // the first rule of each resource
 	for _, record := range records {
@@ -159,6 +164,9 @@ func (p *Plugin) Run(ctx context.Context) error {
 	return nil
 }
 
+// Refresh makes the plugin list the devices soon. It may be called at any time.
+func (p *Plugin) Refresh() { signal(p.devicesChanged) }
+
 // refreshLoop refreshes periodically, and after every allocation, until ctx ends.
 func (p *Plugin) refreshLoop(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -168,6 +176,7 @@ func (p *Plugin) refreshLoop(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
+		case <-p.devicesChanged:
 		case <-p.guard.succeeded:
 			// The kubelet's pods must be listed while the new pod exists.
 			select {
