@@ -42,7 +42,7 @@ func (i *kubeletInjection) answer(
 	}
 	edits, skipped, err := gpuedits.Build(i.os, devices, nil, i.files, i.policy)
 	if err != nil {
-		return nil, errlog.WithRemedy(err, gpuedits.CheckDiscovery)
+		return nil, errlog.WithRemedy(err, errlog.RunDoctor)
 	}
 	gpuedits.LogSkipped(i.log.WithField("resource", resource), skipped)
 	return newAnswer(edits)

@@ -71,7 +71,7 @@ func TestInject(t *testing.T) {
 		"two":       {os: "windows", ids: []string{`PCI\1B00`, `PCI\1C00`}, err: "2 GPUs for one container", notExpressible: true},
 		"unhealthy": {os: "windows", ids: []string{`PCI\1D00`}, err: "cannot be used: it stopped; restore the GPU"},
 		"gone":      {os: "windows", ids: []string{`PCI\FF00`}, err: "no longer on this node; restore the GPU"},
-		"no node":   {os: "linux", ids: []string{`PCI\1B00`}, err: "no device node; check how discovery describes the device: 'dxctl devices'"},
+		"no node":   {os: "linux", ids: []string{`PCI\1B00`}, err: "no device node; run 'dxctl doctor'"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

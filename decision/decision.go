@@ -55,9 +55,9 @@ func (c Container) String() string {
 }
 
 // RefusalError returns the error with which the container's creation fails: directx-nri, the
-// container's name, and err with a remedy (its own, or the default of its reason).
+// container's name, and err with a remedy (its own, or that of its reason).
 func (c Container) RefusalError(err error) error {
-	return fmt.Errorf("directx-nri: %s is not started: %w", c, withDefaultRemedy(err))
+	return fmt.Errorf("directx-nri: %s is not started: %w", c, errlog.WithRemedy(err, ReasonOf(err).remedy()))
 }
 
 func (c Container) fields() logrus.Fields {
@@ -103,6 +103,8 @@ type Outcome struct {
 	Skipped []gpuedits.SkippedFile
 	// UnchangedReason is why the container gets nothing and must not be changed, "" if it gets GPUs.
 	UnchangedReason string
+
+	records []allocation.Record // to be bound
 }
 
 // Decide decides what the container that makes the request gets. It has no effects: after the caller has
@@ -123,9 +125,9 @@ func (d *Decider) Bind(ctx context.Context, request Request, outcome *Outcome) e
 	if ctx.Err() != nil {
 		return fmt.Errorf("the decision was interrupted: %w", ctx.Err())
 	}
-	for _, a := range request.allocations {
-		if err := d.Store.Bind(a.id, holderOf(request.Container)); err != nil {
-			return fmt.Errorf("%s: %w", a.key, err)
+	for _, record := range outcome.records {
+		if err := d.Store.Bind(record.ID, holderOf(request.Container)); err != nil {
+			return fmt.Errorf("%s: %w", record.Resource, err)
 		}
 	}
 	log := d.Log.WithFields(request.Container.fields())
@@ -150,24 +152,13 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Ou
 	if err != nil {
 		return nil, err
 	}
-	var lists []extramounts.List
-	for _, list := range request.extraMounts {
-		if list.fromEnv && !d.Policy.Standalone.Environment {
-			continue
-		}
-		if list.fromEnv && !d.Policy.ExtraMounts.Configured {
-			err := fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources", ExtraMountsVariable)
-			return nil, WithReason(ReasonPolicy, errlog.WithRemedy(err, "use the annotation "+ExtraMountsAnnotation))
-		}
-		lists = append(lists, extramounts.List{Origin: list.origin, Text: list.value})
-	}
 	resolver := extramounts.Resolver{ExtraMounts: d.Policy.ExtraMounts, OS: container.OS, Files: d.Files}
-	extra, err := resolver.Mounts(lists, devices, edits.Mounts)
-	switch {
-	case errors.Is(err, extramounts.ErrRead):
+	extra, err := resolver.Mounts(request.extraMounts, devices, edits.Mounts)
+	if errors.Is(err, extramounts.ErrRead) {
 		return nil, err
-	case err != nil:
-		return nil, WithReason(ReasonPolicy, errlog.WithRemedy(err, "correct the request for extra mounts"))
+	}
+	if err != nil {
+		return nil, WithReason(ReasonPolicy, err)
 	}
 	edits.Mounts = append(edits.Mounts, extra...)
 	return &Outcome{Devices: devices, Edits: edits, Skipped: skipped}, nil

@@ -32,18 +32,34 @@ const (
 	ReasonOther      Reason = "other"
 )
 
-const replacePod = "delete the pod, and its replacement gets a new allocation"
+// remedy returns the remedy of a refusal whose error has none.
+func (r Reason) remedy() string {
+	const replacePod = "delete the pod, and its replacement gets a new allocation"
+	switch r {
+	case ReasonNoRecord, ReasonHeld:
+		return replacePod
+	case ReasonUnreadable:
+		return replacePod + ", then remove the file"
+	case ReasonForged:
+		return "remove it from the pod, and request the GPU in the container's resource limits"
+	case ReasonPolicy:
+		return "correct the request, or ask the administrator to change extraMounts in the configuration"
+	case ReasonHyperV:
+		return "use a runtime class with process isolation"
+	case ReasonHandler:
+		return "use a runtime class whose handler runs runc, or no runtime class"
+	case ReasonRequest:
+		return "'dxctl devices' lists the GPUs"
+	}
+	return errlog.RunDoctor
+}
 
 // The errors of decisions.
 var (
-	errHyperV = WithReason(ReasonHyperV, errlog.WithRemedy(
-		errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only"),
-		"use a runtime class with process isolation"))
-	errForged = WithReason(ReasonForged, errlog.WithRemedy(errors.New("the pod has this annotation, which only the kubelet may set, on a container"),
-		"remove it from the pod, and request the GPU in the container's resource limits"))
-	errNoAllocation = WithReason(ReasonNoRecord, errlog.WithRemedy(errors.New("a GPU was allocated to it, but the container runtime does not report which"), replacePod))
+	errHyperV       = WithReason(ReasonHyperV, errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only"))
+	errForged       = WithReason(ReasonForged, errors.New("the pod has this annotation, which only the kubelet may set, on a container"))
+	errNoAllocation = WithReason(ReasonNoRecord, errors.New("a GPU was allocated to it, but the container runtime does not report which"))
 	errNoSuchGPU    = WithReason(ReasonRequest, errors.New("no GPU of this node matches"))
-	errBadRequest   = WithReason(ReasonRequest, errors.New("invalid request"))
 )
 
 // reasonError is an error with the reason why a container is not started.
@@ -54,48 +70,35 @@ type reasonError struct {
 
 func (e reasonError) Unwrap() error { return e.error }
 
-// WithReason returns err with a reason. Its default remedy is [errlog.RunDoctor].
+// WithReason returns err with a reason.
 func WithReason(reason Reason, err error) error { return reasonError{err, reason} }
 
-// explain returns the reason of err and the default remedy: those of [WithReason], or of the first
-// error of another package that err matches.
-func explain(err error) (reason Reason, fix string) {
+// ReasonOf returns the reason of err: that of [WithReason], or of the first error of another package that err
+// matches.
+func ReasonOf(err error) Reason {
 	if e, ok := errors.AsType[reasonError](err); ok {
-		return e.reason, errlog.RunDoctor
+		return e.reason
 	}
 	for _, c := range []struct {
 		err    error
 		reason Reason
-		fix    string
 	}{
-		{allocation.ErrMalformedID, ReasonNoRecord, replacePod},
-		{allocation.ErrHeld, ReasonHeld, replacePod},
-		{allocation.ErrNotFound, ReasonNoRecord, "the record is lost: " + replacePod},
-		{allocation.ErrUnreadable, ReasonUnreadable, replacePod + ", then remove the file"},
-		{access.ErrNotPrivate, ReasonUnreadable, errlog.RunDoctor},
-		{discovery.ErrGone, ReasonDeviceGone, errlog.RunDoctor},
-		{discovery.ErrUnusable, ReasonDeviceGone, errlog.RunDoctor},
-		{gpuedits.ErrNotAssignable, ReasonDeviceGone, gpuedits.CheckDiscovery},
-		{context.DeadlineExceeded, ReasonSlow, errlog.RunDoctor},
-		{discovery.ErrNoAnswer, ReasonSlow, errlog.RunDoctor},
+		{allocation.ErrMalformedID, ReasonNoRecord},
+		{allocation.ErrNotFound, ReasonNoRecord},
+		{allocation.ErrHeld, ReasonHeld},
+		{allocation.ErrUnreadable, ReasonUnreadable},
+		{access.ErrNotPrivate, ReasonUnreadable},
+		{discovery.ErrGone, ReasonDeviceGone},
+		{discovery.ErrUnusable, ReasonDeviceGone},
+		{gpuedits.ErrNotAssignable, ReasonDeviceGone},
+		{context.DeadlineExceeded, ReasonSlow},
+		{discovery.ErrNoAnswer, ReasonSlow},
 	} {
 		if errors.Is(err, c.err) {
-			return c.reason, c.fix
+			return c.reason
 		}
 	}
-	return ReasonOther, errlog.RunDoctor
-}
-
-// ReasonOf returns the reason of err.
-func ReasonOf(err error) Reason {
-	reason, _ := explain(err)
-	return reason
-}
-
-// withDefaultRemedy returns err with the default remedy of its reason, unless it has a remedy.
-func withDefaultRemedy(err error) error {
-	_, fix := explain(err)
-	return errlog.WithRemedy(err, fix)
+	return ReasonOther
 }
 
 // LogRefusal logs the refusal of c in one line.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -13,10 +12,12 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
+// decidePod checks all records before the caller binds one, so that a refused container takes nothing from
+// another one.
 func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, error) {
 	container := request.Container
-	if request.forged != "" {
-		return nil, fmt.Errorf("%s: %w", request.forged, errForged)
+	if len(request.forged) > 0 {
+		return nil, fmt.Errorf("%s: %w", request.forged[0], errForged)
 	}
 	if len(request.allocations) == 0 {
 		return nil, errNoAllocation
@@ -27,11 +28,16 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, err
 	if container.Pod.UID == "" || container.Name == "" {
 		return nil, errors.New("the container runtime reports no pod UID or container name, so no allocation can be bound to the container")
 	}
-	records, err := d.findRecords(request.allocations, holderOf(container))
-	if err != nil {
-		return nil, err
+	var records []allocation.Record
+	var replicas []allocation.Replica
+	for _, key := range request.allocations {
+		record, err := d.findRecord(container.Annotations[key], holderOf(container))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
+		records, replicas = append(records, record), append(replicas, record.Replicas...)
 	}
-	devices, err := d.recordedDevices(ctx, records)
+	devices, err := discovery.Allocated(ctx, d.Source, replicas)
 	if err != nil {
 		return nil, err
 	}
@@ -39,42 +45,23 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, err
 	if err != nil {
 		return nil, err
 	}
+	outcome.records = records
 	removeInterlock(container.OS, &outcome.Edits)
 	return outcome, nil
+}
+
+// findRecord returns the record with an ID, which must not belong to another holder.
+func (d *Decider) findRecord(value string, holder allocation.Holder) (allocation.Record, error) {
+	id, err := allocation.ParseID(value)
+	if err != nil {
+		return allocation.Record{}, err
+	}
+	return d.Store.GetFor(id, holder)
 }
 
 // holderOf returns c, of a pod, as the holder of an allocation.
 func holderOf(c Container) allocation.Holder {
 	return allocation.Holder{PodUID: c.Pod.UID, Container: c.Name, PodNamespace: c.Pod.Namespace, PodName: c.Pod.Name}
-}
-
-// findRecords returns the records of allocations, none of which belongs to another holder. Nothing is
-// bound before all are checked, so that a refused container takes nothing from another one.
-func (d *Decider) findRecords(allocations []presented, holder allocation.Holder) (records []allocation.Record, err error) {
-	for _, a := range allocations {
-		if a.err != nil {
-			return nil, fmt.Errorf("%s: %w", a.key, a.err)
-		}
-		record, err := d.Store.GetFor(a.id, holder)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", a.key, err)
-		}
-		records = append(records, record)
-	}
-	return records, nil
-}
-
-func (d *Decider) recordedDevices(ctx context.Context, records []allocation.Record) ([]discovery.Device, error) {
-	var resources []string
-	var replicas []allocation.Replica
-	for _, record := range records {
-		resources, replicas = append(resources, record.Resource), append(replicas, record.Replicas...)
-	}
-	devices, err := discovery.Allocated(ctx, d.Source, replicas)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", strings.Join(resources, ", "), err)
-	}
-	return devices, nil
 }
 
 // removeInterlock makes edits remove the interlock of the advertiser's answer, so

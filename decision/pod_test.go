@@ -94,7 +94,7 @@ func TestUnusableDevicesOfPods(t *testing.T) {
 		"failed":            {id: devices[2].InstanceID, want: discovery.ErrUnusable, says: "code 10"},
 		"no GPU any more":   {id: `ROOT\DISPLAY\0`, want: discovery.ErrUnusable, says: "neither graphics nor compute"},
 		"software":          {id: `ROOT\SOFTWARE\0`, want: discovery.ErrUnusable, says: "software renderer"},
-		"not assignable":    {id: `ROOT\1`, want: gpuedits.ErrNotAssignable, says: "dxctl devices"},
+		"not assignable":    {id: `ROOT\1`, want: gpuedits.ErrNotAssignable, says: "dxctl doctor"},
 		"cannot look it up": {id: devices[0].InstanceID, err: errors.New("access is denied"), want: discovery.ErrUnknown, says: "access is denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,10 +209,9 @@ func TestUUIDsOfRecords(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()
 	devices[1].UUID = "GPU-b"
-	d := decider(devices...)
-	got, err := d.recordedDevices(t.Context(), []allocation.Record{{Replicas: []allocation.Replica{
+	got, err := discovery.Allocated(t.Context(), discovery.Static(devices), []allocation.Replica{
 		{InstanceID: devices[0].InstanceID, UUID: "GPU-a"}, {InstanceID: devices[1].InstanceID, UUID: "GPU-old"},
-	}}})
+	})
 	if err != nil || len(got) != 2 || got[0].UUID != "GPU-a" || got[1].UUID != "GPU-b" {
 		t.Errorf("%+v, error %v", got, err)
 	}
@@ -231,7 +230,7 @@ func (storeFiles) Resolve(path string) (string, bool, error) {
 func permissive() policy.Resolved {
 	return policy.Resolved{Policy: policy.Policy{
 		Standalone:      policy.Standalone{Environment: true},
-		ExtraMounts:     policy.ExtraMounts{Sources: policy.MountSourcesDriverStore, Configured: true, Max: 3},
+		ExtraMounts:     policy.ExtraMounts{Sources: policy.MountSourcesDriverStore, Max: 3},
 		VisibilityHints: true,
 	}}
 }
@@ -272,9 +271,9 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 	t.Parallel()
 	const forAll, forMain, forOther = ExtraMountsAnnotation, ExtraMountsAnnotation + ".main", ExtraMountsAnnotation + ".other"
 	for name, test := range map[string]struct {
-		pod, own  map[string]string
-		env, want []string
-		refused   []string // parts of the error
+		pod, own map[string]string
+		want     []string
+		refused  []string // parts of the error
 	}{
 		"nothing":                         {},
 		"for all containers":              {pod: map[string]string{forAll: "a.exe"}, want: []string{"a.exe"}},
@@ -282,13 +281,11 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 		"for another":                     {pod: map[string]string{forOther: "a.exe"}},
 		"both add up":                     {pod: map[string]string{forMain: "b.exe", forAll: "a.exe"}, want: []string{"a.exe", "b.exe"}},
 		"the container's have no effect":  {own: map[string]string{forAll: "a.exe", forMain: "["}},
-		"the variable has no effect":      {env: []string{ExtraMountsVariable + "=a.exe"}},
-		"the variable changes nothing":    {env: []string{ExtraMountsVariable + "=["}},
 		"together more than the most":     {pod: map[string]string{forAll: "a\nb", forMain: "c\nd"}, refused: []string{"too many files", forMain}},
 		"cannot be read":                  {pod: map[string]string{forMain: "["}, refused: []string{"not a list of files", "annotation " + forMain}},
 		"another container's is not ours": {pod: map[string]string{forOther: "["}},
 		"in another GPU's driver store":   {pod: map[string]string{forAll: "other.exe"}, refused: []string{"no such file", "other.exe"}},
-		"out of the driver store":         {pod: map[string]string{forAll: `..\x`}, refused: []string{"are not allowed in a path", forAll}},
+		"out of the driver store":         {pod: map[string]string{forAll: `..\x`}, refused: []string{`..\x`, forAll}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -297,7 +294,7 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 			d, ids := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
 			d.Files, d.Policy = storeFiles{}, permissive()
 			c := ofPod(ids)
-			c.PodAnnotations, c.Env = test.pod, test.env
+			c.PodAnnotations = test.pod
 			maps.Copy(c.Annotations, test.own)
 			edits, ok, err := decide(t.Context(), d, read(c))
 			_, checkErr := d.Store.GetFor(ids[display], allocation.Holder{PodUID: "other", Container: "main"})
@@ -324,23 +321,14 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 	}
 }
 
-// Outside Kubernetes, the annotation takes precedence over the variable.
 func TestStandaloneRequestsExtraMounts(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		annotation string
-		want       []string
-	}{"variable": {"", []string{"a.exe"}}, "annotation": {"b.exe", []string{"b.exe"}}} {
-		d := decider()
-		d.Files, d.Policy = storeFiles{}, permissive()
-		c := Container{OS: "windows", ID: "c1", Env: []string{VisibleVariable + "=0", ExtraMountsVariable + "=a.exe"}}
-		if test.annotation != "" {
-			c.Annotations = map[string]string{ExtraMountsAnnotation: test.annotation}
-		}
-		edits, _, err := decide(t.Context(), d, read(c))
-		if got := mounted(edits); err != nil || !slices.Equal(got, test.want) {
-			t.Errorf("%s: %v, want %v, error %v", name, got, test.want, err)
-		}
+	d := decider()
+	d.Files, d.Policy = storeFiles{}, permissive()
+	c := Container{OS: "windows", ID: "c1", Annotations: map[string]string{VisibleAnnotation: "0", ExtraMountsAnnotation: "a.exe"}}
+	edits, _, err := decide(t.Context(), d, read(c))
+	if got := mounted(edits); err != nil || !slices.Equal(got, []string{"a.exe"}) {
+		t.Errorf("%v, error %v", got, err)
 	}
 }
 

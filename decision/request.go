@@ -7,6 +7,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/directx-nri/directx-nri/decision/extramounts"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/ocispec"
@@ -23,105 +24,73 @@ const (
 	visibleNone = "none"
 )
 
-// A request for extra mounts, in the format of [extramounts.List]. The annotation
+// ExtraMountsAnnotation is a request for extra mounts, in the format of [extramounts.List]. The annotation
 // of a pod is for all of its containers with an allocation; with a dot and a
 // container's name appended it is for that container, which gets the files of both.
 // (Kubernetes limits the name after the slash to 63 characters, so this works for
-// container names of up to 50.) The environment variable is for standalone containers, and
-// has an effect only if the configuration sets extraMounts.sources: images can set it, too.
-const (
-	ExtraMountsAnnotation = "directx.microsoft.com/extra-mounts"
-	ExtraMountsVariable   = "DIRECTX_EXTRA_MOUNTS"
-)
+// container names of up to 50.)
+const ExtraMountsAnnotation = "directx.microsoft.com/extra-mounts"
 
 // Request is what a container requests, read once by [ReadRequest].
 type Request struct {
 	Container Container
 
-	// allocations are the allocations of a pod's container.
-	allocations []presented
-	// forged is an annotation of the pod that only the kubelet may set, on the container. "" is none.
-	forged string
+	// allocations are the keys of the annotations of a pod's container with the IDs of its allocations.
+	allocations []string
+	// forged are annotations of the pod that only the kubelet may set, on the container.
+	forged []string
 
 	// visible and specGPUs are the request of a standalone container.
-	visible  setting
-	specGPUs specGPUs
+	visible        string
+	visibleFromEnv bool // set by the environment variable, which an image can set
+	specGPUs       specGPUs
 
-	extraMounts []setting
-}
-
-// presented is an annotation of a container with the ID of an allocation.
-type presented struct {
-	key string
-	id  allocation.ID
-	err error // why the value is no ID, nil if it is one
-}
-
-// setting is a string that a container sets, and where.
-type setting struct {
-	origin, value string
-	fromEnv       bool // set by an environment variable, which an image can set
+	extraMounts []extramounts.List
 }
 
 // ReadRequest returns the request of c. ok is false if c requests no GPU; then it must
 // not be changed, whatever the state of this node.
 func ReadRequest(c Container) (request Request, ok bool) {
-	request = Request{Container: c}
+	request = Request{Container: c, extraMounts: extraMounts(c)}
 	if c.Pod != nil {
-		request.allocations, request.forged = presentedAllocations(c.Annotations), forgedKey(c.PodAnnotations)
-		ok = len(request.allocations) > 0 || request.forged != "" || c.Interlock
-	} else {
-		if visible := visibleDevices(c); !strings.EqualFold(visible.value, visibleNone) {
-			request.visible, request.specGPUs = visible, findSpecGPUs(c.Devices)
-		}
-		ok = request.visible.value != "" || request.specGPUs.any()
+		request.allocations, request.forged = allocationKeys(c.Annotations), allocationKeys(c.PodAnnotations)
+		return request, len(request.allocations)+len(request.forged) > 0 || c.Interlock
 	}
-	if ok {
-		request.extraMounts = extraMounts(c)
+	request.visible, request.visibleFromEnv = visibleDevices(c)
+	if strings.EqualFold(request.visible, visibleNone) {
+		return request, false
 	}
-	return request, ok
+	request.specGPUs = findSpecGPUs(c.Devices)
+	return request, request.visible != "" || request.specGPUs.any()
 }
 
 // OnlyLocationPaths reports whether the request consists of location paths in the container's spec.
 // They may name devices that are not GPUs, so the container starts unchanged while the node's
 // policy or GPUs are unknown.
 func (r Request) OnlyLocationPaths() bool {
-	return r.Container.Pod == nil && r.visible.value == "" && !r.specGPUs.allByClass
+	return r.Container.Pod == nil && r.visible == "" && !r.specGPUs.allByClass
 }
 
-// presentedAllocations returns the allocations that a container's annotations present, sorted by key. A
-// container that has one gets its GPUs or is refused.
-func presentedAllocations(annotations map[string]string) (allocations []presented) {
-	for key, value := range annotations {
+// allocationKeys returns the keys with IDs of allocations, sorted. The annotations of a pod are those of its
+// sandbox, and containerd can copy them to its containers (pod_annotations).
+func allocationKeys(annotations map[string]string) (keys []string) {
+	for key := range annotations {
 		if strings.HasPrefix(key, allocation.AnnotationPrefix) {
-			id, err := allocation.ParseID(value)
-			allocations = append(allocations, presented{key, id, err})
+			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(allocations, func(a, b presented) int { return cmp.Compare(a.key, b.key) })
-	return allocations
+	slices.Sort(keys)
+	return keys
 }
 
-// forgedKey returns the first annotation of a pod that only the kubelet may set, on a container. The
-// annotations of a pod are those of its sandbox, and containerd can copy them to its containers
-// (pod_annotations).
-func forgedKey(podAnnotations map[string]string) (forged string) {
-	for key := range podAnnotations {
-		if strings.HasPrefix(key, allocation.AnnotationPrefix) && (forged == "" || key < forged) {
-			forged = key
-		}
-	}
-	return forged
-}
-
-// visibleDevices returns the setting in [VisibleAnnotation] or [VisibleVariable] of a standalone
-// container. Its value is "" if the container has neither.
-func visibleDevices(c Container) setting {
+// visibleDevices returns the value of [VisibleAnnotation] or [VisibleVariable] of a standalone container, ""
+// if it has neither.
+func visibleDevices(c Container) (value string, fromEnv bool) {
 	if value, ok := c.Annotations[VisibleAnnotation]; ok {
-		return setting{origin: "annotation " + VisibleAnnotation, value: cmp.Or(strings.TrimSpace(value), visibleNone)}
+		return cmp.Or(strings.TrimSpace(value), visibleNone), false
 	}
-	value, _ := ocispec.LookupEnv(c.OS, c.Env, VisibleVariable)
-	return setting{"environment variable " + VisibleVariable, strings.TrimSpace(value), true}
+	value, _ = ocispec.LookupEnv(c.OS, c.Env, VisibleVariable)
+	return strings.TrimSpace(value), true
 }
 
 // specGPUs are the GPUs among the Windows devices of a container's spec.
@@ -155,20 +124,14 @@ func (g specGPUs) filter(present []discovery.Device) []discovery.Device {
 }
 
 // extraMounts returns the lists of extra mounts that c requests.
-func extraMounts(c Container) []setting {
+func extraMounts(c Container) (lists []extramounts.List) {
 	annotations, keys := c.Annotations, []string{ExtraMountsAnnotation}
 	if c.Pod != nil {
 		annotations, keys = c.PodAnnotations, append(keys, ExtraMountsAnnotation+"."+c.Name)
 	}
-	var lists []setting
 	for _, key := range keys {
 		if value, ok := annotations[key]; ok {
-			lists = append(lists, setting{origin: "annotation " + key, value: value})
-		}
-	}
-	if c.Pod == nil && len(lists) == 0 {
-		if value, _ := ocispec.LookupEnv(c.OS, c.Env, ExtraMountsVariable); value != "" {
-			lists = append(lists, setting{"environment variable " + ExtraMountsVariable, value, true})
+			lists = append(lists, extramounts.List{Origin: "annotation " + key, Text: value})
 		}
 	}
 	return lists

@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/access"
@@ -17,22 +13,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
-
-func TestPresentedAllocations(t *testing.T) {
-	t.Parallel()
-	id1, id2 := strings.Repeat("1", 32), strings.Repeat("2", 32)
-	annotations := map[string]string{
-		"directx.microsoft.com/allocation.b": id2, "directx.microsoft.com/allocation.a": id1, "directx.microsoft.com/allocation.c": "x",
-		"directx.microsoft.com/allocation": id1, "directx.microsoft.com/allocations.a": id1, "directx.microsoft.com/extra-mounts": "a",
-	}
-	want := []presented{
-		{"directx.microsoft.com/allocation.a", allocation.ID(id1), nil}, {"directx.microsoft.com/allocation.b", allocation.ID(id2), nil},
-		{"directx.microsoft.com/allocation.c", "", allocation.ErrMalformedID},
-	}
-	if diff := cmp.Diff(want, presentedAllocations(annotations), cmp.AllowUnexported(presented{}), cmpopts.EquateErrors()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
 
 func TestReasonOf(t *testing.T) {
 	t.Parallel()
@@ -47,7 +27,7 @@ func TestReasonOf(t *testing.T) {
 		ReasonForged:     {errForged},
 		ReasonDeviceGone: {discovery.ErrGone, discovery.ErrUnusable, gpuedits.ErrNotAssignable},
 		ReasonHyperV:     {errHyperV},
-		ReasonRequest:    {errNoSuchGPU, errBadRequest},
+		ReasonRequest:    {errNoSuchGPU},
 		ReasonSlow:       {context.DeadlineExceeded, hung},
 		ReasonOther:      {errors.New("unknown"), fmt.Errorf("%w: a panic", errlog.ErrInternal)},
 		ReasonConfig:     {WithReason(ReasonConfig, allocation.ErrHeld)},
@@ -69,13 +49,12 @@ func TestRemedies(t *testing.T) {
 	errDenied := errors.New("denied")
 	specific := errlog.WithRemedy(errDenied, "do this")
 	for want, err := range map[string]error{
-		"A: it is isolated by Hyper-V, and GPUs are for process-isolated containers only; use a runtime class with process isolation": fmt.Errorf("A: %w", errHyperV),
-		"denied; " + errlog.RunDoctor:                        errDenied,
-		"config: denied; " + errlog.RunDoctor:                WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied)),
-		"denied; do this":                                    WithReason(ReasonConfig, errlog.WithRemedy(specific, "or that")),
-		"the GPUs of this node are unknown: denied; do this": fmt.Errorf("%w: %w", discovery.ErrUnknown, specific),
-		"directory is not private; do this":                  errlog.WithRemedy(access.ErrNotPrivate, "do this"),
-		"no GPU of this node matches 7; " + errlog.RunDoctor: fmt.Errorf("%w 7", errNoSuchGPU),
+		"A: " + errHyperV.Error() + "; " + ReasonHyperV.remedy(): fmt.Errorf("A: %w", errHyperV),
+		"denied; " + errlog.RunDoctor:                            errDenied,
+		"config: denied; " + errlog.RunDoctor:                    WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied)),
+		"denied; do this":                                        WithReason(ReasonConfig, errlog.WithRemedy(specific, "or that")),
+		"the GPUs of this node are unknown: denied; do this":     fmt.Errorf("%w: %w", discovery.ErrUnknown, specific),
+		"directory is not private; do this":                      errlog.WithRemedy(access.ErrNotPrivate, "do this"),
 		"the GPUs of this node are unknown: internal error in directx-nri, please report it: nil pointer; " + errlog.RunDoctor: fmt.Errorf(
 			"%w: %w: nil pointer", discovery.ErrUnknown, errlog.ErrInternal),
 	} {

@@ -2,7 +2,6 @@ package decision
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,28 +11,34 @@ import (
 )
 
 func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outcome, error) {
-	visible, inSpec, hyperV := request.visible, request.specGPUs, request.Container.HyperV
-	if visible.fromEnv && !d.Policy.Standalone.Environment {
-		visible = setting{}
+	visible, inSpec := request.visible, request.specGPUs
+	if request.visibleFromEnv && !d.Policy.Standalone.Environment {
+		visible = ""
 	}
-	switch {
-	case visible.value == "" && !inSpec.any():
+	if visible == "" && !inSpec.any() {
 		return &Outcome{UnchangedReason: VisibleVariable + " has no effect: use the annotation " + VisibleAnnotation +
 			", or set standalone.environment in the configuration"}, nil
-	case hyperV && visible.value != "":
-		return nil, fmt.Errorf("%s: %w", visible.origin, errHyperV)
-	case hyperV:
+	}
+	if request.Container.HyperV && visible != "" {
+		return nil, errHyperV
+	}
+	if request.Container.HyperV {
 		return &Outcome{UnchangedReason: "it is isolated by Hyper-V"}, nil
 	}
-	devices, err := d.standaloneDevices(ctx, visible, inSpec)
-	switch {
-	case errors.Is(err, discovery.ErrUnknown) && visible.value == "" && !inSpec.allByClass:
-		return &Outcome{UnchangedReason: "its devices may not be GPUs, and " + errlog.Text(err)}, nil
-	case errors.Is(err, discovery.ErrUnknown):
-		return nil, errlog.WithRemedy(err, "to start the container without a GPU, set the "+visible.origin+" to "+visibleNone)
-	case err != nil:
+	present, err := d.Source.Devices(ctx)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", discovery.ErrUnknown, err)
+		if visible == "" && !inSpec.allByClass {
+			return &Outcome{UnchangedReason: "its devices may not be GPUs, and " + errlog.Text(err)}, nil
+		}
 		return nil, err
-	case len(devices) == 0:
+	}
+	devices, err := Select(visible, present)
+	if err != nil {
+		return nil, err
+	}
+	devices = appendMissing(devices, inSpec.filter(present)...)
+	if len(devices) == 0 {
 		return &Outcome{UnchangedReason: "none of its devices is a GPU of this node"}, nil
 	}
 	outcome, err := d.buildOutcome(request, devices)
@@ -43,73 +48,33 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	return outcome, err
 }
 
-func (d *Decider) standaloneDevices(ctx context.Context, visible setting, inSpec specGPUs) ([]discovery.Device, error) {
-	present, err := d.Source.Devices(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", discovery.ErrUnknown, err)
-	}
-	devices, err := Select(visible.value, present)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", visible.origin, err)
-	}
-	return appendMissing(devices, inSpec.filter(present)...), nil
-}
-
 // Select returns the GPUs of present that request names, in the order of the request and
-// without duplicates. [VisibleVariable] describes the format. Errors list the GPUs.
+// without duplicates. [VisibleVariable] describes the format.
 func Select(request string, present []discovery.Device) ([]discovery.Device, error) {
-	switch {
-	case request == "":
+	if request == "" {
 		return nil, nil
-	case strings.EqualFold(request, visibleAll):
+	}
+	if strings.EqualFold(request, visibleAll) {
 		usable := slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool { return d.CheckUsable() != nil })
 		if len(usable) == 0 {
-			return nil, errlog.WithRemedy(fmt.Errorf("%w %q", errNoSuchGPU, request), listGPUs(present))
+			return nil, fmt.Errorf("%w %q", errNoSuchGPU, request)
 		}
 		return usable, nil
 	}
 	var devices []discovery.Device
 	for selector := range strings.SplitSeq(request, ",") {
 		selector = strings.TrimSpace(selector)
-		if selector == "" || strings.EqualFold(selector, visibleAll) || strings.EqualFold(selector, visibleNone) {
-			return nil, errlog.WithRemedy(fmt.Errorf("%w %q", errBadRequest, request), "use all, none, or a comma-separated list of indices, location paths and LUIDs")
-		}
 		i := discovery.IndexOf(present, selector)
 		if i < 0 {
-			return nil, errlog.WithRemedy(fmt.Errorf("%w %q", errNoSuchGPU, selector), listGPUs(present))
+			return nil, fmt.Errorf("%w %q", errNoSuchGPU, selector)
 		}
 		device := present[i]
 		if err := device.CheckUsable(); err != nil {
-			return nil, errlog.WithRemedy(fmt.Errorf("%q is GPU %s, but %w", selector, device.Name(), err), listGPUs(present))
+			return nil, fmt.Errorf("%q is GPU %s, but %w", selector, device.Name(), err)
 		}
 		devices = appendMissing(devices, device)
 	}
 	return devices, nil
-}
-
-// listGPUs returns a list of the GPUs of this node, in one line.
-func listGPUs(present []discovery.Device) string {
-	if len(present) == 0 {
-		return "this node has no GPU"
-	}
-	entries := make([]string, len(present))
-	for i, d := range present {
-		var details []string
-		if d.Description != "" {
-			details = append(details, d.Description)
-		}
-		if d.LUID != 0 {
-			details = append(details, "LUID "+d.LUID.String())
-		}
-		if err := d.CheckUsable(); err != nil {
-			details = append(details, err.Error())
-		}
-		entries[i] = fmt.Sprintf("%d %s", i, d.Name())
-		if len(details) > 0 {
-			entries[i] += " (" + strings.Join(details, ", ") + ")"
-		}
-	}
-	return "this node has " + strings.Join(entries, ", ")
 }
 
 // appendMissing appends those of more that are not in devices.

@@ -168,21 +168,22 @@ func TestContainersThatAreNotTouched(t *testing.T) {
 		requests bool
 		source   discovery.Source
 	}{
-		"no request":                {c: Container{Env: []string{"PATH=x"}}},
-		"empty request":             {c: Container{Env: []string{VisibleVariable + "="}}},
-		"none":                      {c: Container{Env: []string{VisibleVariable + "=none"}}},
-		"none, with a device":       {c: Container{Env: []string{VisibleVariable + "=None"}, Devices: []specs.WindowsDevice{location(path0)}}},
-		"empty annotation":          {c: Container{Env: []string{VisibleVariable + "=all"}, Annotations: map[string]string{VisibleAnnotation: ""}}},
-		"another class":             {c: Container{Devices: []specs.WindowsDevice{{IDType: "class", ID: "86E0D1E0-8089-11D0-9CE4-08003E301F73"}}}},
-		"another PCI device":        {c: Container{Devices: []specs.WindowsDevice{location("PCIROOT(0)#PCI(0200)")}}, requests: true},
-		"a PCI device, not known":   {c: Container{Devices: []specs.WindowsDevice{location(path0)}}, source: &source{listErr: errors.New("no")}, requests: true},
-		"Hyper-V, with a device":    {c: Container{HyperV: true, Devices: []specs.WindowsDevice{location(path0)}}, requests: true},
-		"a pod's own variable":      {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Env: []string{VisibleVariable + "=all"}}},
-		"a pod's own annotation":    {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Annotations: map[string]string{VisibleAnnotation: "all"}}},
-		"a pod's own device":        {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Devices: []specs.WindowsDevice{location(path0)}}},
-		"a pod's request for files": {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Env: []string{ExtraMountsVariable + "=a"}, Annotations: map[string]string{ExtraMountsAnnotation: `..\x`}}},
-		"other variable, Linux":     {c: Container{OS: "linux", Env: []string{"directx_visible_devices=all"}}},
-		"variable that begins like": {c: Container{Env: []string{VisibleVariable + "_X=all"}}},
+		"no request":                 {c: Container{Env: []string{"PATH=x"}}},
+		"empty request":              {c: Container{Env: []string{VisibleVariable + "="}}},
+		"none":                       {c: Container{Env: []string{VisibleVariable + "=none"}}},
+		"none, with a device":        {c: Container{Env: []string{VisibleVariable + "=None"}, Devices: []specs.WindowsDevice{location(path0)}}},
+		"empty annotation":           {c: Container{Env: []string{VisibleVariable + "=all"}, Annotations: map[string]string{VisibleAnnotation: ""}}},
+		"another class":              {c: Container{Devices: []specs.WindowsDevice{{IDType: "class", ID: "86E0D1E0-8089-11D0-9CE4-08003E301F73"}}}},
+		"another PCI device":         {c: Container{Devices: []specs.WindowsDevice{location("PCIROOT(0)#PCI(0200)")}}, requests: true},
+		"a PCI device, not known":    {c: Container{Devices: []specs.WindowsDevice{location(path0)}}, source: &source{listErr: errors.New("no")}, requests: true},
+		"Hyper-V, with a device":     {c: Container{HyperV: true, Devices: []specs.WindowsDevice{location(path0)}}, requests: true},
+		"a pod's own variable":       {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Env: []string{VisibleVariable + "=all"}}},
+		"a pod's own annotation":     {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Annotations: map[string]string{VisibleAnnotation: "all"}}},
+		"a pod's similar annotation": {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Annotations: map[string]string{"directx.microsoft.com/allocation": "a", "directx.microsoft.com/allocations.a": "b"}}},
+		"a pod's own device":         {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Devices: []specs.WindowsDevice{location(path0)}}},
+		"a pod's request for files":  {c: Container{Pod: &Pod{UID: "u"}, Name: "main", PodAnnotations: map[string]string{ExtraMountsAnnotation: `..\x`}}},
+		"other variable, Linux":      {c: Container{OS: "linux", Env: []string{"directx_visible_devices=all"}}},
+		"variable that begins like":  {c: Container{Env: []string{VisibleVariable + "_X=all"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -210,31 +211,28 @@ func TestContainersThatAreNotTouched(t *testing.T) {
 
 func TestStandaloneIsRefused(t *testing.T) {
 	t.Parallel()
-	lists := []string{"0 " + path0, "1 " + path1, "NVIDIA Tesla T4", "0x00000001_0x000000A1", "code 10"}
 	for name, test := range map[string]struct {
 		c      Container
 		source discovery.Source
 		want   error
 		says   []string
 	}{
-		"index too large":  {c: requesting("4"), want: errNoSuchGPU, says: lists},
-		"unknown path":     {c: requesting("PCIROOT(9)"), want: errNoSuchGPU, says: lists},
-		"unknown LUID":     {c: requesting("0x7"), want: errNoSuchGPU, says: lists},
+		"index too large":  {c: requesting("4"), want: errNoSuchGPU},
+		"unknown path":     {c: requesting("PCIROOT(9)"), want: errNoSuchGPU},
+		"unknown LUID":     {c: requesting("0x7"), want: errNoSuchGPU},
 		"LUID 0":           {c: requesting("0x0"), want: errNoSuchGPU},
 		"negative index":   {c: requesting("-1"), want: errNoSuchGPU},
 		"good and unknown": {c: requesting("0,9"), want: errNoSuchGPU},
 		"failed GPU":       {c: requesting("2"), want: discovery.ErrUnusable, says: []string{"code 10", path2}},
 		"software adapter": {c: requesting("3"), want: discovery.ErrUnusable, says: []string{"neither graphics nor compute"}},
-		"all in a list":    {c: requesting("all,0"), want: errBadRequest},
-		"none in a list":   {c: requesting("0,none"), want: errBadRequest},
-		"empty element":    {c: requesting("0,,1"), want: errBadRequest},
-		"only a comma":     {c: requesting(","), want: errBadRequest},
-		"all of no GPU":    {c: requesting("all"), source: discovery.Static{}, want: errNoSuchGPU, says: []string{"this node has no GPU"}},
+		"all in a list":    {c: requesting("all,0"), want: errNoSuchGPU},
+		"none in a list":   {c: requesting("0,none"), want: errNoSuchGPU},
+		"empty element":    {c: requesting("0,,1"), want: errNoSuchGPU},
+		"only a comma":     {c: requesting(","), want: errNoSuchGPU},
+		"all of no GPU":    {c: requesting("all"), source: discovery.Static{}, want: errNoSuchGPU},
 		"Hyper-V":          {c: Container{HyperV: true, Env: []string{VisibleVariable + "=0"}}, want: errHyperV, says: []string{"process isolation"}},
 		"GPUs not known": {c: requesting("all"), source: &source{listErr: errors.New("inventory.yaml:3: no")}, want: discovery.ErrUnknown,
-			says: []string{"inventory.yaml:3", "set the environment variable DIRECTX_VISIBLE_DEVICES to none"}},
-		"not known, by annotation": {c: Container{Annotations: map[string]string{VisibleAnnotation: path0}, Env: []string{VisibleVariable + "=1"}},
-			source: &source{listErr: errors.New("no")}, want: discovery.ErrUnknown, says: []string{"set the annotation " + VisibleAnnotation + " to none"}},
+			says: []string{"inventory.yaml:3"}},
 		"own class, not known": {c: Container{Devices: []specs.WindowsDevice{{IDType: "class", ID: ocispec.DisplayClass}}},
 			source: &source{listErr: errors.New("no")}, want: discovery.ErrUnknown},
 	} {
@@ -256,9 +254,6 @@ func TestStandaloneIsRefused(t *testing.T) {
 			for _, says := range append(test.says, `directx-nri: container "c1" is not started: `) {
 				testutil.CheckError(t, "decide", err, says)
 			}
-			if strings.Contains(errlog.Text(err), "restore the GPU") {
-				t.Errorf("error %q has the remedy for a pod", err)
-			}
 			if strings.ContainsAny(errlog.Text(err), "\r\n") {
 				t.Errorf("error %q", err)
 			}
@@ -269,7 +264,7 @@ func TestStandaloneIsRefused(t *testing.T) {
 // An image can set the environment of a container.
 func TestStandaloneEnvironment(t *testing.T) {
 	t.Parallel()
-	c := Container{OS: "linux", ID: "c1", Env: []string{VisibleVariable + "=0", ExtraMountsVariable + "=a"}}
+	c := Container{OS: "linux", ID: "c1", Env: []string{VisibleVariable + "=0"}}
 	for _, test := range []struct {
 		annotations       map[string]string
 		allowed, requests bool
@@ -280,15 +275,8 @@ func TestStandaloneEnvironment(t *testing.T) {
 			d.Source = &source{listErr: errors.New("a container that requests nothing depends on no GPU")}
 		}
 		c.Annotations = test.annotations
-		edits, ok, err := decide(t.Context(), d, read(c))
-		if test.allowed { // and the extra mounts are not
-			if ReasonOf(err) != ReasonPolicy || !strings.Contains(err.Error(), ExtraMountsVariable+" has no effect") {
-				t.Errorf("%+v: %v", test, err)
-			}
-			continue
-		}
-		if err != nil || ok != test.requests || len(edits.Mounts) > 0 {
-			t.Errorf("%+v: %+v, ok %t, error %v", test, edits, ok, err)
+		if _, ok, err := decide(t.Context(), d, read(c)); err != nil || ok != test.requests {
+			t.Errorf("%+v: ok %t, error %v", test, ok, err)
 		}
 	}
 }

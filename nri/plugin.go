@@ -20,12 +20,10 @@ import (
 
 var (
 	errUnregistered = errors.New("not registered with the container runtime")
-	errTooSlow      = decision.WithReason(decision.ReasonSlow, errlog.WithRemedy(
-		errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"), kubeletRetries))
+	errTooSlow      = decision.WithReason(decision.ReasonSlow,
+		errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"))
 	errOverdue = decision.WithReason(decision.ReasonSlow, errors.New("an earlier decision still waits for the disk, the driver's files or containerd"))
 )
-
-const kubeletRetries = "the kubelet retries"
 
 // readyTimeout bounds the questions of [Plugin.CheckReady] to containerd. It is less than the timeout of
 // package readiness, after which the caller learns only that the plugin does not answer.
@@ -140,7 +138,7 @@ func (p *Plugin) adjust(
 		return nil, nil
 	}
 	if err := p.CheckAlive(); err != nil {
-		return nil, errlog.WithRemedy(err, kubeletRetries)
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, hookTimeout, errTooSlow)
 	defer cancel()

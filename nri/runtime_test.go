@@ -373,7 +373,7 @@ func TestOtherRuntime(t *testing.T) {
 	tests := map[int]string{0: reached}
 	if goruntime.GOOS == "linux" {
 		tests[os.Getpid()] = reached
-		tests[os.Getppid()] = fmt.Sprintf("/run/nri.sock belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; disable NRI", os.Getppid(), socket, os.Getpid())
+		tests[os.Getppid()] = fmt.Sprintf("/run/nri.sock belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket", os.Getppid(), socket, os.Getpid())
 	}
 	for peer, want := range tests {
 		_, err := load(t.Context(), peer)

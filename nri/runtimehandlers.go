@@ -7,7 +7,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/cri"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
@@ -27,9 +26,7 @@ func readRunning(ctx context.Context, nriSocket, criSocket string, peerPID int) 
 			return cri.Config{}, err
 		}
 		if pid != peerPID {
-			err := fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket", nriSocket, peerPID, criSocket, pid)
-			return cri.Config{}, errlog.WithRemedy(err,
-				"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket")
+			return cri.Config{}, fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket", nriSocket, peerPID, criSocket, pid)
 		}
 	}
 	config, err := cri.ReadConfig(ctx, criSocket)
@@ -48,7 +45,7 @@ func (p *Plugin) runningConfig(ctx context.Context) (cri.Config, error) {
 	}
 	config, err := p.readRunning(ctx, peer.pid)
 	if err != nil {
-		return config, errlog.WithRemedy(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), kubeletRetries)
+		return config, fmt.Errorf("the runtime handlers of containerd are unknown: %w", err)
 	}
 	peer.config.Store(&config)
 	return config, nil
@@ -62,8 +59,7 @@ func (p *Plugin) checkPodHandler(ctx context.Context, name string) error {
 		return err
 	}
 	if err := config.CheckHandler(name, "linux"); err != nil {
-		return decision.WithReason(decision.ReasonHandler,
-			errlog.WithRemedy(err, "use a runtime class whose handler runs runc, or no runtime class"))
+		return decision.WithReason(decision.ReasonHandler, err)
 	}
 	return nil
 }

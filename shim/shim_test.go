@@ -191,7 +191,7 @@ func TestStandaloneStart(t *testing.T) {
 	if log := b.read("state/shim.log"); !strings.Contains(log, "missing.so") || !strings.Contains(log, "Container gets GPUs") {
 		t.Errorf("the log does not report the missing file: %s", log)
 	}
-	b.refuses(b.editSpec(standalone("DIRECTX_VISIBLE_DEVICES=1")), `"c1"`, "(Virtual GPU")
+	b.refuses(b.editSpec(standalone("DIRECTX_VISIBLE_DEVICES=1")), `"c1"`, "dxctl devices")
 }
 
 func TestEditsKeepMode(t *testing.T) {

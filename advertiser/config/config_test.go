@@ -104,7 +104,7 @@ func TestCompileEverything(t *testing.T) {
 			0x1AE0: {Add: []policy.AddedFile{{Source: "i.exe"}}},
 		},
 		ExtraMounts: policy.ExtraMounts{
-			Sources: policy.MountSourcesHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4, Configured: true,
+			Sources: policy.MountSourcesHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4,
 		},
 		Standalone: policy.Standalone{Environment: true}, FailOnInitError: true, Metrics: policy.Metrics{Address: ":9400"},
 		Shim: policy.Shim{Log: `C:\shim.log`}, Log: policy.Log{Level: "debug", Format: "json"},
@@ -138,7 +138,6 @@ func TestDefaults(t *testing.T) {
 	defaults["apiVersion"], defaults["kind"] = APIVersion, Kind
 	text, err = json.Marshal(defaults)
 	testutil.NoError(t, err)
-	want.ExtraMounts.Configured = true
 	if p, err := compile(runtime.GOOS, string(text)); err != nil || len(defaults) < 9 || !cmp.Equal(want, p) {
 		t.Errorf("%s: %v\n%s", text, err, cmp.Diff(want, p))
 	}

@@ -45,7 +45,6 @@ func policyOf(document any, nodeOS string) (policy.Policy, error) {
 		p.Resources[i].AllocationPolicy = cmp.Or(r.AllocationPolicy, policy.Distributed)
 		p.Resources[i].MixedDrivers = cmp.Or(r.MixedDrivers, policy.RefuseMixed)
 	}
-	p.ExtraMounts.Configured = p.ExtraMounts.Sources != ""
 	p.ExtraMounts.Sources = cmp.Or(p.ExtraMounts.Sources, policy.MountSourcesDriverStore)
 	return p, nil
 }

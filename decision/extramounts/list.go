@@ -8,21 +8,17 @@ package extramounts
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // List is a list of requested files. Text has a name on each line, to System32 under its own name:
 //
 //	nvidia-smi.exe  # A dash before the name is ignored, as is a comment.
 //
-// or it is JSON: ["nvidia-smi.exe", {"source": "x86\\tool.exe", "directory": "SysWOW64"}].
+// or it is JSON: ["nvidia-smi.exe", {"source": "x86\\tool.exe", "destination": "C:\\tools\\tool.exe"}].
 type List struct {
 	// Origin is where the list is set, for errors.
 	Origin, Text string
@@ -35,9 +31,6 @@ type requestedFile struct {
 	Source string `json:"source"`
 	// Destination is a file name, or an absolute path in the container. "" is the name of Source.
 	Destination string `json:"destination"`
-	// Directory is the directory of a Destination that is a name: "System32",
-	// "SysWOW64" or "" for the default.
-	Directory string `json:"directory"`
 }
 
 // maxBytes limits a list.
@@ -47,36 +40,16 @@ const maxBytes = 64 << 10
 var errMalformed = errors.New("not a list of files")
 
 // parse returns the files of a list. The error is one line and names the list.
-func (l List) parse() ([]requestedFile, error) {
-	files, err := parseList(strings.TrimSpace(l.Text))
-	for _, f := range files {
-		err = cmp.Or(err, f.check())
+func (l List) parse() (files []requestedFile, err error) {
+	text := strings.TrimSpace(l.Text)
+	if len(text) > maxBytes {
+		return nil, fmt.Errorf("%s: %w: more than %d bytes", l.Origin, errMalformed, maxBytes)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", l.Origin, errMalformed, err)
-	}
-	return files, nil
-}
-
-func (f requestedFile) check() error {
-	switch {
-	case f.Source == "":
-		return errors.New("an entry has no source")
-	case f.Directory != "" && f.Directory != policy.System32 && f.Directory != policy.SysWOW64:
-		return fmt.Errorf("directory %s is neither %s nor %s", quote(f.Directory), policy.System32, policy.SysWOW64)
-	}
-	return nil
-}
-
-func parseList(text string) (files []requestedFile, err error) {
-	switch {
-	case len(text) > maxBytes:
-		return nil, fmt.Errorf("more than %d bytes", maxBytes)
-	case !strings.HasPrefix(text, "["):
-		return parseLines(text)
+	if !strings.HasPrefix(text, "[") {
+		return parseLines(text), nil
 	}
 	if err := json.Unmarshal([]byte(text), &files); err != nil {
-		return nil, errlog.WithRemedy(fmt.Errorf("not JSON: %w", err), "check the brackets and quotation marks, or write one name on each line instead")
+		return nil, fmt.Errorf("%s: %w: not JSON: %w", l.Origin, errMalformed, err)
 	}
 	return files, nil
 }
@@ -92,23 +65,15 @@ func (f *requestedFile) UnmarshalJSON(data []byte) error {
 	return decoder.Decode((*object)(f))
 }
 
-func parseLines(text string) (files []requestedFile, err error) {
+func parseLines(text string) (files []requestedFile) {
 	for line := range strings.Lines(text) {
 		name, _, _ := strings.Cut(" "+line, " #")
 		name = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(name), "- "))
-		switch {
-		case name == "":
-		case strings.Contains(name, ": ") || strings.ContainsAny(name[:1], `'"{`):
-			err := fmt.Errorf("line %s is not a name", quote(strings.TrimSpace(line)))
-			return nil, errlog.WithRemedy(err, `write the list as JSON, such as [{"source": "a.dll", "destination": "b.dll"}]`)
-		default:
+		if name != "" {
 			files = append(files, requestedFile{Source: name})
 		}
 	}
-	if files == nil {
-		return nil, errlog.WithRemedy(errors.New("empty"), "write [] or remove it")
-	}
-	return files, nil
+	return files
 }
 
 // quote returns text in quotation marks, with escapes only if it has characters that cannot be

@@ -18,10 +18,9 @@ func TestParse(t *testing.T) {
 		"[]":       {},
 		"- a.exe":  {{Source: "a.exe"}},
 		" a.exe\n": {{Source: "a.exe"}},
-		"\n# one\n- a, [b].exe # or two\n\n-  b#c\r\nC:\\d\n": {{Source: "a, [b].exe"}, {Source: "b#c"}, {Source: `C:\d`}},
-		`["a\\b.exe", {"source": "C:\\t, 1", "destination": "b", "directory": "SysWOW64"}]`: {
-			{Source: `a\b.exe`}, {Source: `C:\t, 1`, Destination: "b", Directory: "SysWOW64"},
-		},
+		"\n# one\n- a, [b].exe # or two\n\n-  b#c\r\nC:\\d\n":      {{Source: "a, [b].exe"}, {Source: "b#c"}, {Source: `C:\d`}},
+		`["a\\b.exe", {"source": "C:\\t, 1", "destination": "b"}]`: {{Source: `a\b.exe`}, {Source: `C:\t, 1`, Destination: "b"}},
+		" \n# nothing\n": nil,
 	} {
 		got, err := List{"list", text}.parse()
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -29,12 +28,8 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for text, says := range map[string]string{
-		"": "empty; write []", " \n# nothing\n": "empty; write []", strings.Repeat("a", maxBytes+1): "more than 65536 bytes",
-		"[": "write one name on each line", `["a"] b`: "not JSON", "[a.exe]": "not JSON", `[{"source": "a", "x": "b"}]`: `unknown field "x"`, `["a", ["b"]]`: "not JSON",
-		`[{"destination": "a"}]`: "an entry has no source", `[""]`: "an entry has no source", "[null]": "an entry has no source",
-		`[{"source": "a", "directory": "Temp"}]`: `directory "Temp" is neither`,
-		"- b\n- source: a # c\n  destination: d": `line "- source: a # c" is not a name; write the list as JSON`,
-		"- 'a'":                                  `line "- 'a'" is not a name`, "- {source: a}": "is not a name", "\"a\"": "is not a name",
+		strings.Repeat("a", maxBytes+1): "more than 65536 bytes", "[": "not JSON", `["a"] b`: "not JSON", `["a", ["b"]]`: "not JSON",
+		`[{"source": "a", "directory": "b"}]`: `unknown field "directory"`,
 	} {
 		got, err := List{"list", text}.parse()
 		testutil.CheckError(t, fmt.Sprintf("%.20q", text), err, says)

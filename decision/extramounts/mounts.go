@@ -11,7 +11,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
@@ -20,22 +19,18 @@ import (
 // ErrRead means that a file of the node cannot be read. The request is not the cause.
 var ErrRead = errors.New("read the node's files")
 
-// Errors of [Resolver.Mounts], in addition to those of paths.
+// Errors of [Resolver.Mounts], in addition to those of lists and paths.
 var (
-	errOff     = errlog.WithRemedy(errors.New("extra mounts are disabled on this node"), "remove the request, or ask the administrator to set extraMounts.sources")
-	errTooMany = errlog.WithRemedy(errors.New("too many files"), "request fewer, or ask the administrator to raise extraMounts.max")
-	errSource  = errlog.WithRemedy(errors.New("files of this directory are not allowed"), "use a path relative to the driver store, or ask the administrator to allow the directory in extraMounts")
-	errNoStore = errlog.WithRemedy(errors.New("none of the container's GPUs has a driver store for a relative path"),
-		"use an absolute path in a directory that extraMounts allows")
-	errMissing     = errlog.WithRemedy(errors.New("no such file"), "correct the path")
-	errNotFile     = errlog.WithRemedy(errors.New("not a regular file"), "request single files")
-	errLeadsOut    = errlog.WithRemedy(errors.New("a link or junction leads out of the allowed directory"), "request the file itself")
-	errDestination = errlog.WithRemedy(errors.New("destination is not allowed"),
-		"use a file name, or a path in a directory of extraMounts.destinations")
-	errRestricted = errlog.WithRemedy(errors.New("destination is not allowed: the administrator has set extraMounts.destinations"), "use a path in one of its directories")
-	errDirectory  = errlog.WithRemedy(errors.New("directory is only for a destination that is a file name, on Windows"), "remove it")
-	errSystemFile = errlog.WithRemedy(errors.New("a file of Windows cannot be replaced"), "use another name")
-	errTaken      = errlog.WithRemedy(errors.New("another file is mounted at this destination"), "use another name")
+	errOff         = errors.New("extra mounts are disabled on this node")
+	errTooMany     = errors.New("too many files")
+	errSource      = errors.New("files of this directory are not allowed")
+	errNoStore     = errors.New("none of the container's GPUs has a driver store for a relative path")
+	errMissing     = errors.New("no such file")
+	errNotFile     = errors.New("not a regular file")
+	errLeadsOut    = errors.New("a link or junction leads out of the allowed directory")
+	errDestination = errors.New("files are not allowed there")
+	errSystemFile  = errors.New("a file of Windows cannot be replaced")
+	errTaken       = errors.New("another file is mounted there")
 )
 
 const (
@@ -63,7 +58,7 @@ type Resolver struct {
 }
 
 // Mounts returns the mounts of the files on lists, for a container that gets devices and already has
-// the existing mounts. An error names the list, the refused file, the cause and, in most cases, the remedy.
+// the existing mounts. An error names the list, the refused file and the cause.
 //
 // A file that the container already gets at the same destination is skipped; another file there is
 // an error.
@@ -105,19 +100,19 @@ func (r Resolver) mounts(files []requestedFile, devices []discovery.Device, exis
 		}
 		key := ocispec.DestinationKey(r.OS, destination)
 		other, isTaken := sources[key]
-		switch {
-		case !isTaken:
-			err = r.checkNotSystemFile(source, destination)
-		case ocispec.DestinationKey(r.OS, other) != ocispec.DestinationKey(r.OS, source):
+		if isTaken && ocispec.DestinationKey(r.OS, other) == ocispec.DestinationKey(r.OS, source) {
+			continue
+		}
+		if isTaken {
 			err = errTaken
+		} else {
+			err = r.checkNotSystemFile(source, destination)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("destination %s: %w", quote(destination), err)
 		}
-		if !isTaken {
-			sources[key] = source
-			mounts = append(mounts, ocispec.ReadOnlyMount(r.OS, source, destination))
-		}
+		sources[key] = source
+		mounts = append(mounts, ocispec.ReadOnlyMount(r.OS, source, destination))
 	}
 	return mounts, nil
 }
@@ -131,7 +126,7 @@ func (r Resolver) resolve(file requestedFile, devices []discovery.Device) (sourc
 	// The checks of both paths come first: an error must not reveal which files exist outside
 	// of the allowed directories.
 	to := cmp.Or(file.Destination, baseName(from.path))
-	if destination, err = r.destination(to, file.Directory); err != nil {
+	if destination, err = r.destination(to); err != nil {
 		return "", "", fmt.Errorf("destination %s: %w", quote(to), err)
 	}
 	if from.absolute {
@@ -142,35 +137,27 @@ func (r Resolver) resolve(file requestedFile, devices []discovery.Device) (sourc
 	return source, destination, err
 }
 
-// destination returns the path in the container for a destination and a directory of a request.
-func (r Resolver) destination(text, directory string) (string, error) {
+// destination returns the path in the container for a destination of a request. A name is one in the first of
+// the default directories.
+func (r Resolver) destination(text string) (string, error) {
 	to, err := parsePath(r.OS, text)
 	if err != nil {
 		return "", err
 	}
-	if directory != "" && (to.absolute || r.OS != "windows") {
-		return "", errDirectory
-	}
-	allowed, refusal := []string{gpuedits.System32Dir, gpuedits.SysWOW64Dir}, errDestination
+	defaults := []string{gpuedits.System32Dir, gpuedits.SysWOW64Dir}
 	if r.OS == "linux" {
-		allowed = []string{linuxDir}
+		defaults = []string{linuxDir}
 	}
 	path := to.path
 	if !to.absolute {
-		if baseName(path) != path {
-			return "", errDestination
-		}
-		dir := allowed[0]
-		if directory == policy.SysWOW64 {
-			dir = gpuedits.SysWOW64Dir
-		}
-		path = joinPath(r.OS, dir, path)
+		path = joinPath(r.OS, defaults[0], path)
 	}
-	if len(r.Destinations) > 0 {
-		allowed, refusal = r.Destinations, errRestricted
+	allowed := r.Destinations
+	if len(allowed) == 0 {
+		allowed = defaults
 	}
-	if !r.isBelowAny(allowed, path) {
-		return "", refusal
+	if !to.absolute && baseName(to.path) != to.path || !r.isBelowAny(allowed, path) {
+		return "", errDestination
 	}
 	return path, nil
 }
@@ -219,16 +206,19 @@ func (r Resolver) regularFile(path string, dirs []string) (string, error) {
 	}
 	for _, dir := range dirs {
 		root, _, err := r.Files.Resolve(dir)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			return "", fmt.Errorf("%w: %w", ErrRead, err)
-		case !isBelow(r.OS, root, final):
-		case !isRegular:
-			return "", errNotFile
-		default:
-			return final, nil
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrRead, err)
+		}
+		if !isBelow(r.OS, root, final) {
+			continue
+		}
+		if !isRegular {
+			return "", errNotFile
+		}
+		return final, nil
 	}
 	return "", errLeadsOut
 }

@@ -6,21 +6,11 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// Errors of a path as it is written.
-var (
-	errDots         = errors.New(`"." and ".." are not allowed in a path`)
-	errStream       = errors.New(`a colon is allowed only in a drive, such as C:\; elsewhere it begins the name of an alternate data stream`)
-	errNotAbsolute  = errors.New(`the path is neither relative nor begins with a drive and a separator, such as C:\; network and device paths are not allowed`)
-	errReservedName = errors.New("a name is reserved for a device")
-	errTrailing     = errors.New("a name ends with a dot or a space, which Windows removes")
-	errCharacter    = errors.New("a character is not allowed in a path")
-	errShortName    = errlog.WithRemedy(errors.New("a name looks like a short (8.3) name"), "use the long one")
-	errEmptyElement = errors.New("a path element is empty")
-)
+// errName refuses a path as it is written.
+var errName = errors.New("the path has a name that is empty, dots, short (8.3) or reserved for a device, ends with a dot or a space, or has a special character")
 
 // requestedPath is a path of a request, in which each element is just the name of a file or
 // directory.
@@ -29,54 +19,36 @@ type requestedPath struct {
 	absolute bool
 }
 
-// parsePath parses a path of the operating system. Its errors are those above.
+// parsePath parses a path of the operating system. Windows paths are relative or begin with a drive and a
+// separator: of network and device paths, and those on the current drive, the first name is empty.
 func parsePath(containerOS, text string) (requestedPath, error) {
-	if containerOS == "linux" {
-		return parseLinuxPath(text)
+	names, absolute := strings.CutPrefix(text, "/")
+	separator, isName := "/", isLinuxName
+	if containerOS == "windows" {
+		text = strings.ReplaceAll(text, "/", `\`)
+		names, absolute = text, winpath.IsAbs(text) && !strings.HasPrefix(text, `\`)
+		if absolute {
+			names = text[len(`C:\`):]
+		}
+		separator, isName = `\`, isWindowsName
 	}
-	return parseWindowsPath(text)
-}
-
-func parseWindowsPath(text string) (requestedPath, error) {
-	p := strings.ReplaceAll(text, "/", `\`)
-	if strings.HasPrefix(p, `\`) {
-		return requestedPath{}, errNotAbsolute
-	}
-	rest, absolute := p, winpath.IsAbs(p)
-	if absolute {
-		rest = p[len(`C:\`):]
-	}
-	for name := range strings.SplitSeq(rest, `\`) {
-		if err := checkName(name); err != nil {
-			return requestedPath{}, err
+	for name := range strings.SplitSeq(names, separator) {
+		if !isName(name) {
+			return requestedPath{}, errName
 		}
 	}
-	return requestedPath{path: winpath.Clean(p), absolute: absolute}, nil
+	return requestedPath{path: text, absolute: absolute}, nil
 }
 
-// checkName checks one element of a Windows path.
+// isWindowsName reports whether name is that of a file: no stream, wildcard, device or short name, and nothing
+// that Windows removes.
 // https://learn.microsoft.com/windows/win32/fileio/naming-a-file
-func checkName(name string) error {
-	switch {
-	case name == "":
-		return errEmptyElement
-	case name == ".", name == "..":
-		return errDots
-	case strings.Contains(name, ":"):
-		return errStream
-	case strings.ContainsFunc(name, func(r rune) bool { return !isAllowed(r) }):
-		return errCharacter
-	case strings.TrimRight(name, ". ") != name:
-		return errTrailing
-	case winpath.LooksShort(name):
-		return errShortName
-	case !winpath.IsLocal(name):
-		return errReservedName
-	}
-	return nil
+func isWindowsName(name string) bool {
+	return winpath.IsLocal(name) && name != "." && !winpath.LooksShort(name) &&
+		!strings.ContainsFunc(name, func(r rune) bool { return !isAllowed(r) })
 }
 
-// isAllowed reports whether r is allowed in a name. Beyond ASCII those are letters and digits,
+// isAllowed reports whether r is allowed in a Windows name. Beyond ASCII those are letters and digits,
 // except for those that a conversion of width or case makes ASCII, such as the Kelvin sign.
 func isAllowed(r rune) bool {
 	if r <= unicode.MaxASCII {
@@ -91,20 +63,9 @@ func isAllowed(r rune) bool {
 	return !wide && r != unicode.ReplacementChar && (unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsNumber(r))
 }
 
-func parseLinuxPath(text string) (requestedPath, error) {
-	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || r == '\\' || r == unicode.ReplacementChar }) {
-		return requestedPath{}, errCharacter
-	}
-	rest, absolute := strings.CutPrefix(text, "/")
-	for name := range strings.SplitSeq(rest, "/") {
-		switch name {
-		case "":
-			return requestedPath{}, errEmptyElement
-		case ".", "..":
-			return requestedPath{}, errDots
-		}
-	}
-	return requestedPath{path: path.Clean(text), absolute: absolute}, nil
+func isLinuxName(name string) bool {
+	return name != "" && name != "." && name != ".." &&
+		!strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || r == '\\' || r == unicode.ReplacementChar })
 }
 
 // isBelow reports whether p is below dir.

@@ -33,7 +33,7 @@ func example() Policy {
 		}},
 		Assignment: AssignByPath, DriverFiles: FilesNone, Injection: InjectByKubelet,
 		RuntimeFiles:    map[pci.Vendor]RuntimeFiles{0x8086: {Remove: []string{"*.txt"}, Add: []AddedFile{{Source: `bin\a.exe`, Directory: SysWOW64, Destination: "b.exe"}}}},
-		ExtraMounts:     ExtraMounts{Sources: MountSourcesHostDirectories, HostDirectories: []string{"/srv/models"}, Destinations: []string{"/opt"}, Max: 3, Configured: true},
+		ExtraMounts:     ExtraMounts{Sources: MountSourcesHostDirectories, HostDirectories: []string{"/srv/models"}, Destinations: []string{"/opt"}, Max: 3},
 		Standalone:      Standalone{true},
 		VisibilityHints: true, FailOnInitError: true, Metrics: Metrics{":9400"},
 		Shim: Shim{Log: "/var/log/shim.log"}, Log: Log{Level: "debug", Format: "json"},

@@ -156,10 +156,8 @@ func DefaultRuntimeFiles() map[pci.Vendor]RuntimeFiles {
 
 // ExtraMounts is what pods can request by annotation in addition to the driver's files.
 type ExtraMounts struct {
-	Sources MountSources `json:"sources,omitempty"`
-	// Configured reports whether the configuration sets Sources.
-	Configured      bool     `json:"configured,omitempty"`
-	HostDirectories []string `json:"hostDirectories,omitempty"`
-	Destinations    []string `json:"destinations,omitempty"` // none is System32 and SysWOW64
-	Max             int      `json:"max"`
+	Sources         MountSources `json:"sources,omitempty"`
+	HostDirectories []string     `json:"hostDirectories,omitempty"`
+	Destinations    []string     `json:"destinations,omitempty"` // none is System32 and SysWOW64
+	Max             int          `json:"max"`
 }

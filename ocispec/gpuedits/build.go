@@ -27,9 +27,6 @@ const (
 // ErrNotAssignable means that a device cannot be assigned to a container of the operating system.
 var ErrNotAssignable = errors.New("it cannot be assigned to a container")
 
-// CheckDiscovery is the remedy of [ErrNotAssignable] for an allocated device.
-const CheckDiscovery = "check how discovery describes the device: 'dxctl devices'"
-
 // Files reads the node's files.
 type Files interface {
 	// ResolveAll returns each path with all symbolic links followed, or an error that

@@ -183,7 +183,7 @@ func TestExtraMounts(t *testing.T) {
 func TestStandaloneExtraMounts(t *testing.T) {
 	e := startExtraMounts(t, bed.Options{NoKubelet: true, Shim: true, Config: "standalone: {environment: true}\n"})
 	with := func(list string) []string {
-		return []string{"--runtime", bed.DirectX, "--env", "DIRECTX_VISIBLE_DEVICES=all", "--env", decision.ExtraMountsVariable + "=" + list}
+		return []string{"--runtime", bed.DirectX, "--env", "DIRECTX_VISIBLE_DEVICES=all", "--annotation", decision.ExtraMountsAnnotation + "=" + list}
 	}
 	list, inside := e.granted()
 	e.mustSee(t, inside, func(script string) string {
@@ -194,6 +194,6 @@ func TestStandaloneExtraMounts(t *testing.T) {
 		return out
 	})
 	for name, row := range e.refusals() {
-		e.mustRefuse(t, "refused-"+name, with(row.list), append(row.parts, decision.ExtraMountsVariable)...)
+		e.mustRefuse(t, "refused-"+name, with(row.list), append(row.parts, decision.ExtraMountsAnnotation)...)
 	}
 }

@@ -186,7 +186,7 @@ func testLive(t *testing.T) {
 	t.Run("a GPU that is removed", func(t *testing.T) {
 		machine.Plug(t, other)
 		id, err := n.StartContainer(t, pod, n.NewAllocated("app", record))
-		n.MustRefuse(t, id, err, `"app"`, bed.Display, old.InstanceID)
+		n.MustRefuse(t, id, err, `"app"`, old.InstanceID)
 		id = "live-left"
 		n.MustRunImage(t, id, bed.Visible("all")...)
 		n.MustHave(t, id, other)
