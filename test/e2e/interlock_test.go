@@ -169,7 +169,7 @@ func (s *suite) testPluginDown(t *testing.T) {
 		s.Plugin.Freeze(t)
 		mark := s.Kubelet.Mark()
 		pod := s.Apply(t, bed.GPUPod("frozen", 1))
-		bed.MustContain(t, "the event of a pod while the plugin is frozen", s.WaitNotStarted(t, pod, "main", mark), "directx-nri")
+		bed.MustContain(t, "the event of a pod while the plugin is frozen", s.WaitNotStarted(t, pod, "main", mark), "NRI")
 		s.MustNotRun(t, pod)
 		s.Plugin.Thaw(t)
 		s.WaitServed(t, pod)
