@@ -43,34 +43,28 @@ func (s *suite) testBadConfig(t *testing.T) {
 		return []string{mustRead(t, "/var/lib/directx-nri/policy.json"), mustRead(t, "/var/lib/directx-nri/devices.json")}
 	}
 	policy := read()
-	// helm cannot find these errors.
-	for _, bad := range []struct{ values, error string }{
-		{"config: {extraMounts: {hostDirectories: [lib]}}", "hostDirectories[0]"},
-		{
-			"inventory: |\n  apiVersion: directx.microsoft.com/v1alpha1\n  kind: Inventory\n  devices: " +
-				"[{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, linux: {deviceNodes: [dev/null]}}]\n", "deviceNodes[0]",
-		},
-	} {
-		s.helmUpgrade(t, "--reuse-values", "--set", "config.replicas=5", "--values", s.values(t, bad.values))
-		bed.Eventually(t, timeout, "the log has the error in "+bad.values, func() error {
-			log := s.kubectl(t, "logs", "--namespace", namespace, "daemonset/"+daemonSet, "--container", "advertiser")
-			for line := range strings.Lines(log) {
-				if strings.Contains(line, "level=error") && strings.Contains(line, bad.error) {
-					t.Log(strings.TrimSpace(line))
-					return nil
-				}
+	// helm does not read the text of an inventory.
+	const bad = "inventory: |\n  apiVersion: directx.microsoft.com/v1alpha1\n  kind: Inventory\n  devices: " +
+		"[{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, linux: {deviceNodes: [dev/null]}}]\n"
+	s.helmUpgrade(t, "--reuse-values", "--set", "config.replicas=5", "--values", s.values(t, bad))
+	bed.Eventually(t, timeout, "the log has the error", func() error {
+		log := s.kubectl(t, "logs", "--namespace", namespace, "daemonset/"+daemonSet, "--container", "advertiser")
+		for line := range strings.Lines(log) {
+			if strings.Contains(line, "level=error") && strings.Contains(line, "deviceNodes[0]") {
+				t.Log(strings.TrimSpace(line))
+				return nil
 			}
-			return fmt.Errorf("the log is:\n%s", log)
-		})
-		if diff := cmp.Diff(policy, read()); diff != "" {
-			t.Errorf("the node policy has changed (-before +after):\n%s", diff)
 		}
-		s.waitOffered(t, offeredSix)
-		s.mustBeUnaffected(t)
-		s.mustGiveGPUs(t, display)
-		s.mustBeSame(t, before)
-		s.helm(t, "rollback", release, "--namespace", namespace)
+		return fmt.Errorf("the log is:\n%s", log)
+	})
+	if diff := cmp.Diff(policy, read()); diff != "" {
+		t.Errorf("the node policy has changed (-before +after):\n%s", diff)
 	}
+	s.waitOffered(t, offeredSix)
+	s.mustBeUnaffected(t)
+	s.mustGiveGPUs(t, display)
+	s.mustBeSame(t, before)
+	s.helm(t, "rollback", release, "--namespace", namespace)
 	s.helmUpgrade(t, "--reuse-values", "--set", "config.replicas=5")
 	s.waitOffered(t, offeredFive)
 }
