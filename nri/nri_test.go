@@ -87,96 +87,45 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 
 func newPlugin(newDecider func() (*decision.Decider, error)) *Plugin {
 	p := NewPlugin(Config{Index: "50", NewDecider: newDecider, Metrics: metrics.New("p", "v"), Log: testutil.Quiet()})
-	p.readRunning = handlers
-	p.checkSynchronize = func(context.Context) error { return nil }
+	p.readRuntime = func(context.Context) (cri.Config, error) { return handlers(), nil }
 	return p
 }
 
-type loader = func(context.Context, int) (cri.Config, error)
-
 // handlers has one of runc, which is the default, and one of Kata Containers.
-func handlers(context.Context, int) (cri.Config, error) {
+func handlers() cri.Config {
 	return cri.Config{Default: "runc", Handlers: []cri.Handler{
 		{Name: "kata", RuntimeType: "io.containerd.kata.v2"}, {Name: "runc", RuntimeType: "io.containerd.runc.v2"},
-	}}, nil
-}
-
-func unknown(context.Context, int) (cri.Config, error) {
-	return cri.Config{}, errors.New("connection refused")
-}
-
-func TestCheckReady(t *testing.T) {
-	t.Parallel()
-	none := func(context.Context, int) (cri.Config, error) { return cri.Config{}, nil }
-	ready := func(ctx context.Context, peer int) (cri.Config, error) {
-		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {
-			t.Error("a query of containerd may take longer than package readiness waits")
-		}
-		return handlers(ctx, peer)
-	}
-	for _, test := range []struct {
-		unregistered bool
-		load         loader
-		overdue      int64
-		says         string // "" if it is ready
-	}{
-		{true, ready, 0, errUnregistered.Error()},
-		{false, ready, 0, ""},
-		{false, ready, 1, errOverdue.Error()},
-		{false, unknown, 0, "the runtime handlers of containerd are unknown: connection refused"},
-		{false, none, 0, "no runtime handler of containerd can have GPUs"},
-	} {
-		p := newBed(t).plugin
-		if !test.unregistered {
-			p.unregisteredErr.Store(nil)
-		}
-		p.readRunning = test.load
-		p.overdue.Store(test.overdue)
-		testutil.CheckError(t, "CheckReady", p.CheckReady(t.Context()), test.says)
-	}
+	}}
 }
 
 func TestRuntimeHandlers(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		handler string
-		load    loader
-		says    string // the error, "" if the container gets its GPU
-		reason  decision.Reason
-	}{
-		"default, containerd does not answer": {"", unknown, "the runtime handlers of containerd are unknown: connection refused", decision.ReasonOther},
-		"Kata":                                {"kata", handlers, `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2`, decision.ReasonHandler},
-		"untrusted":                           {"untrusted", handlers, `no runtime handler "untrusted"`, decision.ReasonHandler},
-		"runc":                                {"runc", handlers, "", decision.ReasonOther},
-		"default":                             {"", handlers, "", decision.ReasonOther},
+	for handler, says := range map[string]string{ // the error, "" if the container gets its GPU
+		"kata":      `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2`,
+		"untrusted": `no runtime handler "untrusted"`,
+		"runc":      "",
+		"":          "",
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBed(t, gpu("0"))
-			b.plugin.readRunning = test.load
-			pod := testPod()
-			pod.RuntimeHandler = test.handler
-			if test.handler == "untrusted" { // containerd does not tell plugins.
-				pod.RuntimeHandler, pod.Annotations = "", map[string]string{"io.kubernetes.cri.untrusted-workload": "true"}
-			}
-			if got, err := b.adjust(pod, testContainer()); got != nil || err != nil {
-				t.Errorf("a container without a request gets %v, error %v", got, err)
-			}
-			got, err := b.adjust(pod, testContainer(displayKey+"="+b.allocate(t, display, "0")))
-			testutil.CheckError(t, "adjust", err, test.says)
-			if (got == nil) != (err != nil) {
-				t.Errorf("got %v", got)
-			}
-			if reason := decision.ReasonOf(err); reason != test.reason {
-				t.Errorf("reason %q, want %q", reason, test.reason)
-			}
-		})
+		b := newBed(t, gpu("0"))
+		pod := testPod()
+		pod.RuntimeHandler = handler
+		if handler == "untrusted" { // containerd does not tell plugins.
+			pod.RuntimeHandler, pod.Annotations = "", map[string]string{"io.kubernetes.cri.untrusted-workload": "true"}
+		}
+		if got, err := b.adjust(pod, testContainer()); got != nil || err != nil {
+			t.Errorf("a container without a request gets %v, error %v", got, err)
+		}
+		got, err := b.adjust(pod, testContainer(displayKey+"="+b.allocate(t, display, "0")))
+		testutil.CheckError(t, "adjust", err, says)
+		if (got == nil) != (err != nil) || err != nil && decision.ReasonOf(err) != decision.ReasonHandler {
+			t.Errorf("%s: got %v, error %v", handler, got, err)
+		}
 	}
 }
 
 // adjust returns the plugin's answer for a container.
 func (b *bed) adjust(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
-	return b.plugin.createContainer(context.Background(), pod, container)
+	return b.plugin.createContainer(context.Background(), handlers(), pod, container)
 }
 
 // allocate records GPUs, by their number, and returns the ID of the record.
@@ -298,7 +247,7 @@ func TestHungHookRefusesTheNextAtOnce(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(t.Context()) // As when the connection ends.
 		cancel()
-		if _, err := p.createContainer(ended, testPod(), container); !errors.Is(err, context.Canceled) {
+		if _, err := p.createContainer(ended, handlers(), testPod(), container); !errors.Is(err, context.Canceled) {
 			t.Errorf("with an ended context: %v", err)
 		}
 	})
@@ -321,7 +270,7 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 	pod := testPod()
 	pod.Annotations = map[string]string{"directx.microsoft.com/extra-mounts": "/etc"}
 	for range 2 {
-		if a, err := p.createContainer(ctx, pod, container); a != nil || err != nil {
+		if a, err := p.createContainer(ctx, handlers(), pod, container); a != nil || err != nil {
 			t.Fatalf("%v, %v", a, err)
 		}
 	}
@@ -339,7 +288,7 @@ func TestNoDeciderRefusesTheContainer(t *testing.T) {
 	} {
 		p := newPlugin(newDecider)
 		for range 2 {
-			_, _, err := newSessionHooks(p).CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewID())))
+			_, _, err := newSessionHooks(p, handlers()).CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewID())))
 			testutil.CheckError(t, "CreateContainer", err, `container "main" of pod default/web is not started: `+says)
 		}
 		testutil.NoError(t, p.CheckAlive())

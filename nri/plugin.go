@@ -1,6 +1,7 @@
 package nri
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -21,13 +22,9 @@ import (
 var (
 	errUnregistered = errors.New("not registered with the container runtime")
 	errTooSlow      = decision.WithReason(decision.ReasonSlow,
-		errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"))
-	errOverdue = decision.WithReason(decision.ReasonSlow, errors.New("an earlier decision still waits for the disk, the driver's files or containerd"))
+		errors.New("reading the allocation records or the driver's files of this node took too long"))
+	errOverdue = decision.WithReason(decision.ReasonSlow, errors.New("an earlier decision still waits for the disk or the driver's files"))
 )
-
-// readyTimeout bounds the questions of [Plugin.CheckReady] to containerd. It is less than the timeout of
-// package readiness, after which the caller learns only that the plugin does not answer.
-const readyTimeout = 600 * time.Millisecond
 
 // hookTimeout is how long a decision may take. The runtime drops a plugin that has not answered a hook
 // within 2 s and continues without it. Then the interlock makes the container's start fail, with a
@@ -43,7 +40,7 @@ type Config struct {
 	// CRISocket is the path of containerd's CRI socket, "" for the default: see [paths.CRI].
 	CRISocket string
 	// NewDecider returns a new decider with the node policy in force. It is called for each container
-	// that requests a GPU, and by [Plugin.CheckReady].
+	// that requests a GPU.
 	NewDecider func() (*decision.Decider, error)
 	Metrics    *metrics.Metrics
 	Log        logrus.FieldLogger
@@ -52,53 +49,52 @@ type Config struct {
 // Plugin is the NRI plugin.
 type Plugin struct {
 	config Config
-	// readRunning returns the configuration of the containerd with this process ID: see [readRunning].
-	readRunning func(ctx context.Context, peerPID int) (cri.Config, error)
-	peer        atomic.Pointer[peer]
-	// checkSynchronize returns an error if a registration can crash the runtime.
-	checkSynchronize func(context.Context) error
-	retryInterval    time.Duration // shorter in tests
+	// readRuntime returns the configuration of the running containerd, or an error if it is unknown or a
+	// registration can crash containerd.
+	readRuntime   func(context.Context) (cri.Config, error)
+	retryInterval time.Duration // shorter in tests
 
 	overdue atomic.Int64 // decisions that have exceeded hookTimeout and still run
 
-	unregisteredErr atomic.Pointer[error] // why the plugin is not registered, nil if it is
+	notReady atomic.Pointer[error] // why the plugin cannot adjust containers, to nil if it can
 }
 
 // NewPlugin returns a plugin. It answers after [Plugin.Run] has registered it.
 func NewPlugin(c Config) *Plugin {
 	p := &Plugin{
-		config: c,
-		readRunning: func(ctx context.Context, peerPID int) (cri.Config, error) {
-			return readRunning(ctx, c.Socket, paths.CRI(c.CRISocket), peerPID)
-		},
-		checkSynchronize: func(ctx context.Context) error { return cri.CheckSynchronizeSize(ctx, paths.CRI(c.CRISocket)) },
-		retryInterval:    retryInterval,
+		config:        c,
+		readRuntime:   func(ctx context.Context) (cri.Config, error) { return readRuntime(ctx, paths.CRI(c.CRISocket)) },
+		retryInterval: retryInterval,
 	}
-	p.peer.Store(&peer{})
-	p.unregisteredErr.Store(&errUnregistered)
+	p.notReady.Store(&errUnregistered)
 	return p
 }
 
-// createContainer returns the adjustment of a container that has an allocation.
-func (p *Plugin) createContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
+// createContainer returns the adjustment of a container that has an allocation, nil if it requests nothing. Then
+// it reads no files and does not wait for other containers. Pods of some handlers of the runtime, such as those
+// of Kata Containers or gVisor, would run without their GPUs.
+func (p *Plugin) createContainer(
+	ctx context.Context, runtime cri.Config, pod *api.PodSandbox, container *api.Container,
+) (adjustment *api.ContainerAdjustment, err error) {
 	began := time.Now()
 	defer func() { p.config.Metrics.Hooks.WithLabelValues().Observe(time.Since(began).Seconds()) }()
 	c := containerOf(pod, container)
-	adjusted, err := p.adjust(ctx, c, handlerOf(pod), container.GetMounts())
+	request, ok := decision.ReadRequest(c)
+	if !ok {
+		return nil, nil
+	}
+	if err = runtime.CheckHandler(handlerOf(pod), "linux"); err != nil {
+		err = decision.WithReason(decision.ReasonHandler, err)
+	} else {
+		adjustment, err = p.adjust(ctx, request, container.GetMounts())
+	}
 	if err != nil {
 		err = c.RefusalError(err)
 		decision.LogRefusal(p.config.Log, c, err)
 		p.config.Metrics.Refusals.WithLabelValues(string(decision.ReasonOf(err))).Inc()
 		return nil, err
 	}
-	return adjusted, nil
-}
-
-// recoverPanic sets err if the function that defers the call panics.
-func (p *Plugin) recoverPanic(err *error) {
-	if cause := recover(); cause != nil {
-		*err = errlog.PanicError(p.config.Log, cause)
-	}
+	return adjustment, nil
 }
 
 func containerOf(pod *api.PodSandbox, container *api.Container) decision.Container {
@@ -123,35 +119,26 @@ func handlerOf(pod *api.PodSandbox) string {
 	return pod.GetRuntimeHandler()
 }
 
-// adjust returns the adjustment of c, nil if c gets nothing. c has these mounts, and handler runs its
-// pod. If c requests nothing, adjust reads no files and does not wait for other containers.
-//
-// Otherwise, adjust decides within hookTimeout. Reading a file cannot be canceled, so a decision that
-// takes longer continues in the background. Until it ends, all other requests are refused at once: the
-// runtime calls one hook at a time, so each wait delays containers that request nothing, too.
-func (p *Plugin) adjust(
-	ctx context.Context, c decision.Container, handler string, mounts []*api.Mount,
-) (adjusted *api.ContainerAdjustment, err error) {
-	defer p.recoverPanic(&err)
-	request, ok := decision.ReadRequest(c)
-	if !ok {
-		return nil, nil
-	}
+// adjust returns the adjustment for a request of a container with these mounts, within hookTimeout. Reading a file
+// cannot be canceled, so a decision that takes longer continues in the background. Until it ends, all other
+// requests are refused at once: the runtime calls one hook at a time, so each wait delays containers that request
+// nothing, too.
+func (p *Plugin) adjust(ctx context.Context, request decision.Request, mounts []*api.Mount) (*api.ContainerAdjustment, error) {
 	if err := p.CheckAlive(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, hookTimeout, errTooSlow)
 	defer cancel()
-	var decided *api.ContainerAdjustment // These two are read only after done is closed.
-	var decideErr error
+	var adjustment *api.ContainerAdjustment // These two are read only after done is closed.
+	var err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		decided, decideErr = p.decide(ctx, request, handler, mounts)
+		adjustment, err = p.decide(ctx, request, mounts)
 	}()
 	select {
 	case <-done:
-		return decided, decideErr
+		return adjustment, err
 	case <-ctx.Done():
 		p.overdue.Add(1)
 		go func() {
@@ -162,24 +149,24 @@ func (p *Plugin) adjust(
 	}
 }
 
-// decide decides without a time limit.
+// decide decides without a time limit. A panic refuses the container.
 func (p *Plugin) decide(
-	ctx context.Context, request decision.Request, handler string, mounts []*api.Mount,
-) (adjusted *api.ContainerAdjustment, err error) {
-	defer p.recoverPanic(&err)
+	ctx context.Context, request decision.Request, mounts []*api.Mount,
+) (adjustment *api.ContainerAdjustment, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = errlog.PanicError(p.config.Log, cause)
+		}
+	}()
 	decider, err := p.config.NewDecider()
 	if err != nil {
-		return nil, err
-	}
-	if err := p.checkPodHandler(ctx, handler); err != nil {
 		return nil, err
 	}
 	outcome, err := decider.Decide(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	adjustment := newAdjustment(outcome.Edits, mounts)
-	return adjustment, decider.Bind(ctx, request, outcome)
+	return newAdjustment(outcome.Edits, mounts), decider.Bind(ctx, request, outcome)
 }
 
 // CheckAlive returns an error while a decision is overdue.
@@ -190,23 +177,8 @@ func (p *Plugin) CheckAlive() error {
 	return nil
 }
 
-// CheckReady returns an error while the plugin is not registered or cannot adjust containers, or the
-// runtime has no handler whose containers can have GPUs.
-func (p *Plugin) CheckReady(ctx context.Context) error {
-	if err := p.CheckAlive(); err != nil {
-		return err
-	}
-	if err := p.unregisteredErr.Load(); err != nil {
-		return *err
-	}
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	if _, err := p.config.NewDecider(); err != nil {
-		return err
-	}
-	config, err := p.runningConfig(ctx)
-	if err != nil {
-		return err
-	}
-	return config.Check("linux")
+// CheckReady returns an error while the plugin is not registered or a decision is overdue, or if the runtime has
+// no handler whose containers can have GPUs.
+func (p *Plugin) CheckReady(context.Context) error {
+	return cmp.Or(p.CheckAlive(), *p.notReady.Load())
 }

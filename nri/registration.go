@@ -16,7 +16,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
 const pluginName = "directx"
@@ -27,8 +26,8 @@ const (
 	// the delay 8 times as long, up to maxRetryInterval.
 	retryInterval    = 500 * time.Millisecond
 	maxRetryInterval = 5 * time.Minute
-	// checkTimeout bounds a call of checkSynchronize.
-	checkTimeout = 10 * time.Second
+	// readTimeout bounds a call of readRuntime.
+	readTimeout = 10 * time.Second
 )
 
 var (
@@ -55,7 +54,7 @@ func (p *Plugin) Run(ctx context.Context) {
 			losses, lastErr = 0, ""
 		}
 		err = fmt.Errorf("%w on %s: %w", errUnregistered, p.config.Socket, cri.WithNRIRemedy(err))
-		p.unregisteredErr.Store(&err)
+		p.notReady.Store(&err)
 		if lastErr.Changed(err) {
 			p.config.Log.WithError(err).Warn("Containers that request a GPU do not start, retrying")
 		}
@@ -83,9 +82,10 @@ const (
 // runSession registers the plugin once, unless that can crash the runtime. It returns when the connection is
 // lost, with [errConnectionLost] if the plugin was registered.
 func (p *Plugin) runSession(ctx context.Context) error {
-	checkCtx, cancel := context.WithTimeout(ctx, checkTimeout)
+	readCtx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	if err := p.checkSynchronize(checkCtx); err != nil {
+	runtime, err := p.readRuntime(readCtx)
+	if err != nil {
 		return err
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.config.Socket)
@@ -93,12 +93,7 @@ func (p *Plugin) runSession(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	peerPID, err := localgrpc.PeerPID(conn)
-	if err != nil {
-		return fmt.Errorf("find the process that serves %s: %w", p.config.Socket, err)
-	}
-	p.peer.Store(&peer{pid: peerPID}) // before the runtime can call a hook
-	hooks := newSessionHooks(p)
+	hooks := newSessionHooks(p, runtime)
 	// The stub passes the context of Start to hooks. That context ends when the connection is lost. It
 	// does not end with ctx, so that running hooks can still answer.
 	connCtx, disconnect := context.WithCancel(context.WithoutCancel(ctx))
@@ -135,20 +130,34 @@ func (p *Plugin) runSession(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	p.unregisteredErr.Store(nil)
+	notReady := runtime.Check("linux")
+	p.notReady.Store(&notReady)
 	p.config.Log.WithField("socket", p.config.Socket).Info("Registered with the container runtime")
 	select {
 	case <-connCtx.Done():
 	case <-ctx.Done():
-		p.unregisteredErr.Store(&errUnregistered)
+		p.notReady.Store(&errUnregistered)
 		hooks.drain()
 	}
 	return errConnectionLost
 }
 
+// readRuntime is the field of [Plugin].
+func readRuntime(ctx context.Context, criSocket string) (cri.Config, error) {
+	if err := cri.CheckSynchronizeSize(ctx, criSocket); err != nil {
+		return cri.Config{}, err
+	}
+	config, err := cri.ReadConfig(ctx, criSocket)
+	if err != nil {
+		return config, fmt.Errorf("%w; is --cri-socket %s correct?", err, criSocket)
+	}
+	return config, nil
+}
+
 // sessionHooks are the hooks that the stub finds for one session, and the session's state.
 type sessionHooks struct {
-	plugin *Plugin
+	plugin  *Plugin
+	runtime cri.Config
 	// configured and synchronized are closed when the runtime calls the hooks Configure and
 	// Synchronize, which it does in this order.
 	configured, synchronized           chan struct{}
@@ -157,8 +166,8 @@ type sessionHooks struct {
 	inFlight atomic.Int64 // calls of CreateContainer
 }
 
-func newSessionHooks(p *Plugin) *sessionHooks {
-	s := &sessionHooks{plugin: p, configured: make(chan struct{}), synchronized: make(chan struct{})}
+func newSessionHooks(p *Plugin, runtime cri.Config) *sessionHooks {
+	s := &sessionHooks{plugin: p, runtime: runtime, configured: make(chan struct{}), synchronized: make(chan struct{})}
 	s.closeConfigured = sync.OnceFunc(func() { close(s.configured) })
 	s.closeSynchronized = sync.OnceFunc(func() { close(s.synchronized) })
 	return s
@@ -211,7 +220,7 @@ func (s *sessionHooks) CreateContainer(
 ) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
-	adjusted, err := s.plugin.createContainer(ctx, pod, container)
+	adjusted, err := s.plugin.createContainer(ctx, s.runtime, pod, container)
 	if err != nil {
 		err = errors.New(errlog.ErrorLine(err)) // The runtime gets the text alone.
 	}

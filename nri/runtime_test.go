@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"runtime/pprof"
 	"strings"
 	"sync"
@@ -26,12 +24,10 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
 
 // These tests run the plugin against NRI's own runtime side, the library that
@@ -91,31 +87,16 @@ func startPlugin(t testing.TB, socket string, p *Plugin) (stop func()) {
 	return stop
 }
 
-// TestPluginRegistersAgain, and reads the handlers once for each connection: another containerd may have
-// others.
 func TestPluginRegistersAgain(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	dir := testutil.ShortDir(t)
 	behind, front := filepath.Join(dir, "runtime.sock"), filepath.Join(dir, "nri.sock")
 	startRuntime(t, behind)
-	reads := 0
-	b.plugin.readRunning = func(ctx context.Context, peer int) (cri.Config, error) {
-		reads++
-		if goruntime.GOOS == "linux" && peer != os.Getpid() {
-			t.Errorf("the runtime's process is %d, want this one", peer)
-		}
-		return handlers(ctx, peer)
-	}
 	startPlugin(t, front, b.plugin)
 	for i := range 3 {
 		send, hangUp := relay(t, front, behind)
-		for range 2 {
-			b.plugin.await(t, true)
-		}
-		if reads != i+1 {
-			t.Errorf("%d reads of the handlers after %d registrations", reads, i+1)
-		}
+		b.plugin.await(t, true)
 		if i == 1 { // The stub closes the connection by itself after a frame that is too large.
 			send([]byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff})
 			b.plugin.await(t, false)
@@ -123,6 +104,18 @@ func TestPluginRegistersAgain(t *testing.T) {
 		hangUp()
 		b.plugin.await(t, false)
 	}
+}
+
+// TestNoUsableHandler: no container can have a GPU, although the plugin is registered.
+func TestNoUsableHandler(t *testing.T) {
+	t.Parallel()
+	p, socket := newBed(t).plugin, filepath.Join(testutil.ShortDir(t), "nri.sock")
+	p.readRuntime = func(context.Context) (cri.Config, error) { return cri.Config{}, nil }
+	startRuntime(t, socket)
+	startPlugin(t, socket, p)
+	testutil.Eventually(t, "the cause", func() bool {
+		return strings.Contains(p.CheckReady(t.Context()).Error(), "no runtime handler of containerd can have GPUs")
+	})
 }
 
 // TestConnectionLostInSynchronize: the runtime may have crashed. The plugin registers again
@@ -138,11 +131,11 @@ func TestConnectionLostInSynchronize(t *testing.T) {
 		}
 		return nil
 	})
-	b.plugin.checkSynchronize = func(context.Context) error {
+	b.plugin.readRuntime = func(context.Context) (cri.Config, error) {
 		if questions.Add(1) == 2 {
-			return errors.New("too large")
+			return cri.Config{}, errors.New("too large")
 		}
-		return nil
+		return handlers(), nil
 	}
 	began := time.Now()
 	startPlugin(t, socket, b.plugin)
@@ -360,23 +353,5 @@ func TestPluginAnswersBeforeItEnds(t *testing.T) {
 	close(block)
 	if got := devicePaths(<-adjusted); len(got) != 1 {
 		t.Errorf("devices %v, want the allocated one", got)
-	}
-}
-
-// TestOtherRuntime: the plugin is registered with one containerd, and the kubelet uses another.
-func TestOtherRuntime(t *testing.T) {
-	t.Parallel()
-	socket := filepath.Join(testutil.ShortDir(t), "cri.sock")
-	load := NewPlugin(Config{Socket: "/run/nri.sock", CRISocket: socket}).readRunning
-	grpctest.Serve(t, socket, &runtime.RuntimeService_ServiceDesc, runtime.UnimplementedRuntimeServiceServer{})
-	const reached = "is --cri-socket"
-	tests := map[int]string{0: reached}
-	if goruntime.GOOS == "linux" {
-		tests[os.Getpid()] = reached
-		tests[os.Getppid()] = fmt.Sprintf("/run/nri.sock belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket", os.Getppid(), socket, os.Getpid())
-	}
-	for peer, want := range tests {
-		_, err := load(t.Context(), peer)
-		testutil.CheckError(t, fmt.Sprint("process ", peer), err, want)
 	}
 }

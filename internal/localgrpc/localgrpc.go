@@ -1,6 +1,5 @@
 // Package localgrpc connects to gRPC servers of this machine, such as containerd and the
-// kubelet, on Unix sockets and named pipes. It also listens on Unix sockets, and on Linux
-// finds the process that listens on one.
+// kubelet, on Unix sockets and named pipes. It also listens on Unix sockets.
 package localgrpc
 
 import (
@@ -163,20 +162,6 @@ func removeStale(ctx context.Context, path string) error {
 		return nil
 	}
 	return err // It does not prove that no process listens.
-}
-
-// ServerPID returns the ID of the process that listens on a Unix socket, a path or unix:// URL.
-func ServerPID(ctx context.Context, socket string) (pid int, err error) {
-	path, _ := ParseAddress(socket)
-	connection, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	if err == nil {
-		pid, err = PeerPID(connection)
-		err = errors.Join(err, connection.Close())
-	}
-	if err != nil {
-		return 0, fmt.Errorf("find the process behind %s: %w", socket, err)
-	}
-	return pid, nil
 }
 
 func isRefused(err error) bool {

@@ -40,6 +40,3 @@ func restrictAccess(path string) error {
 	return windows.SetSecurityInfo(handle, windows.SE_FILE_OBJECT,
 		windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, list, nil)
 }
-
-// PeerPID returns 0: unknown.
-func PeerPID(net.Conn) (int, error) { return 0, nil }
