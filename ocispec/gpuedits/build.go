@@ -125,15 +125,10 @@ type builder struct {
 	sources map[string]string
 }
 
-// mount is a file to mount, before its source is resolved.
-type mount struct{ source, destination string }
-
 func (b *builder) addWindows(d discovery.Device) error {
-	byClass := b.policy.AssignsByClass()
 	switch {
-	case byClass && len(b.edits.WindowsDevices) == 0:
+	case b.policy.AssignsByClass(): // It includes all devices.
 		b.edits.WindowsDevices = []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
-	case byClass: // The class includes all devices.
 	case d.LocationPath == "":
 		return fmt.Errorf("%w: no location path", ErrNotAssignable)
 	default:
@@ -146,7 +141,7 @@ func (b *builder) addWindows(d discovery.Device) error {
 		d = b.withRuntimeFiles(d, policy.DefaultRuntimeFiles()[d.VendorID])
 	}
 	d = b.withRuntimeFiles(d, configured)
-	mounts := make([]mount, 0, len(d.System32)+len(d.SysWOW64))
+	var mounts []specs.Mount
 	for _, list := range []struct {
 		dir   string
 		files []discovery.RuntimeFile
@@ -157,7 +152,8 @@ func (b *builder) addWindows(d discovery.Device) error {
 				b.skip(d, f.Source, "its path leads out of the driver store or out of "+list.dir)
 				continue
 			}
-			mounts = append(mounts, mount{winpath.Join(d.DriverStorePath, f.Source), winpath.Join(list.dir, f.Destination)})
+			source, destination := winpath.Join(d.DriverStorePath, f.Source), winpath.Join(list.dir, f.Destination)
+			mounts = append(mounts, ocispec.ReadOnlyMount(b.containerOS, source, destination))
 		}
 	}
 	return b.addMounts(d, mounts)
@@ -183,49 +179,40 @@ func (b *builder) addLinux(d discovery.Device) error {
 			return fmt.Errorf("%w together with the others: device nodes %s and %s have the same path %s in the container", ErrNotAssignable, first, n.Path, n.ContainerPath)
 		}
 	}
-	mounts := make([]mount, len(d.Libraries))
-	for i, l := range d.Libraries {
-		mounts[i] = mount{l.Source, l.Destination}
+	var mounts []specs.Mount
+	for _, l := range d.Libraries {
+		mounts = append(mounts, ocispec.ReadOnlyMount(b.containerOS, l.Source, l.Destination))
 	}
 	return b.addMounts(d, mounts)
 }
 
-func (b *builder) addMounts(d discovery.Device, mounts []mount) error {
-	if len(mounts) == 0 {
-		return nil
-	}
+// addMounts adds mounts of the driver's files. Devices of one driver share files, so the same mount again is no
+// conflict.
+func (b *builder) addMounts(d discovery.Device, mounts []specs.Mount) error {
 	sources := make([]string, len(mounts))
 	for i, m := range mounts {
-		sources[i] = m.source
+		sources[i] = m.Source
 	}
 	resolved, errs := b.files.ResolveAll(sources)
 	for i, m := range mounts {
-		err := errs[i]
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			b.skip(d, m.source, "the driver lists this file, but it does not exist")
-		case err != nil:
-			return fmt.Errorf("driver file %s: %w", m.source, err)
-		case b.reserve(d, resolved[i], m.destination):
-			b.edits.Mounts = append(b.edits.Mounts, ocispec.ReadOnlyMount(b.containerOS, resolved[i], m.destination))
+		if errors.Is(errs[i], fs.ErrNotExist) {
+			b.skip(d, m.Source, "the driver lists this file, but it does not exist")
+			continue
+		}
+		if errs[i] != nil {
+			return fmt.Errorf("driver file %s: %w", m.Source, errs[i])
+		}
+		m.Source = resolved[i]
+		key := ocispec.DestinationKey(b.containerOS, m.Destination)
+		first, isTaken := b.sources[key]
+		if !isTaken {
+			b.sources[key] = m.Source
+			b.edits.Mounts = append(b.edits.Mounts, m)
+		} else if ocispec.DestinationKey(b.containerOS, first) != ocispec.DestinationKey(b.containerOS, m.Source) {
+			b.skip(d, m.Source, fmt.Sprintf("%s is already %s", m.Destination, first))
 		}
 	}
 	return nil
-}
-
-// reserve reserves destination for source and reports whether it was not reserved yet. Devices of
-// one driver share files, so the same source again is no conflict.
-func (b *builder) reserve(d discovery.Device, source, destination string) bool {
-	key := ocispec.DestinationKey(b.containerOS, destination)
-	first, taken := b.sources[key]
-	if taken {
-		if ocispec.DestinationKey(b.containerOS, first) != ocispec.DestinationKey(b.containerOS, source) {
-			b.skip(d, source, fmt.Sprintf("%s is already %s", destination, first))
-		}
-		return false
-	}
-	b.sources[key] = source
-	return true
 }
 
 // skip records that a file is skipped.
@@ -255,9 +242,28 @@ func (b *builder) withRuntimeFiles(d discovery.Device, changes policy.RuntimeFil
 	return d
 }
 
-// addFiles adds the files that match an entry of a rule to a list of d.
+// addFiles adds the existing files that match an entry of a rule to a list of d.
 func (b *builder) addFiles(d discovery.Device, list *[]discovery.RuntimeFile, entry policy.AddedFile) {
-	for _, source := range b.matchingFiles(d, entry.Source) {
+	skip := func(source, reason string) {
+		b.skip(d, winpath.Join(d.DriverStorePath, source), "added by runtimeFiles, but "+reason)
+	}
+	if d.DriverStorePath == "" || !winpath.IsLocalGlob(entry.Source) {
+		skip(entry.Source, "it is not below a driver store path")
+		return
+	}
+	sources, err := b.files.Glob(d.DriverStorePath, entry.Source)
+	switch {
+	case err != nil:
+		skip(entry.Source, "the driver store cannot be read: "+err.Error())
+		return
+	case len(sources) == 0:
+		skip(entry.Source, "the driver has no such file")
+		b.skipped[len(b.skipped)-1].Minor = true
+	case len(sources) > maxFilesPerRule:
+		skip(entry.Source, fmt.Sprintf("more than %d files match; the others are skipped", maxFilesPerRule))
+		sources = sources[:maxFilesPerRule]
+	}
+	for _, source := range sources {
 		file := discovery.RuntimeFile{Source: source, Destination: entry.Destination}
 		if file.Destination == "" || winpath.HasWildcard(entry.Source) {
 			file.Destination = winpath.Base(source)
@@ -266,36 +272,7 @@ func (b *builder) addFiles(d discovery.Device, list *[]discovery.RuntimeFile, en
 		if i < 0 {
 			*list = append(*list, file)
 		} else if !winpath.Equal((*list)[i].Source, source) {
-			b.skip(d, winpath.Join(d.DriverStorePath, source),
-				fmt.Sprintf("added by runtimeFiles as %s, but that is already %s", file.Destination, (*list)[i].Source))
+			skip(source, fmt.Sprintf("%s is already %s", file.Destination, (*list)[i].Source))
 		}
 	}
-}
-
-// matchingFiles returns the existing files that match pattern, relative to the driver store path.
-func (b *builder) matchingFiles(d discovery.Device, pattern string) []string {
-	if d.DriverStorePath == "" || !winpath.IsLocalGlob(pattern) {
-		b.skipAdded(d, pattern, "it is not below a driver store path")
-		return nil
-	}
-	sources, err := b.files.Glob(d.DriverStorePath, pattern)
-	switch {
-	case err != nil:
-		b.skipAdded(d, pattern, "the driver store cannot be read: "+err.Error())
-		return nil
-	case len(sources) == 0:
-		b.skipped = append(b.skipped, SkippedFile{
-			Device: d.Name(), Source: winpath.Join(d.DriverStorePath, pattern),
-			Reason: "added by runtimeFiles, but the driver has no such file", Minor: true,
-		})
-	case len(sources) > maxFilesPerRule:
-		b.skipAdded(d, pattern, fmt.Sprintf("more than %d files match; the others are skipped", maxFilesPerRule))
-		sources = sources[:maxFilesPerRule]
-	}
-	return sources
-}
-
-// skipAdded records that a file that the configuration adds is skipped.
-func (b *builder) skipAdded(d discovery.Device, source, reason string) {
-	b.skip(d, winpath.Join(d.DriverStorePath, source), "added by runtimeFiles, but "+reason)
 }

@@ -303,7 +303,7 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 		},
 		"what the driver lists takes precedence": {
 			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: "my.dll", Directory: "System32", Destination: "NVAPI64.DLL"}}},
-			files:   driver("my.dll"), want: own, skipped: []string{"that is already nvapi64.dll"},
+			files:   driver("my.dll"), want: own, skipped: []string{"NVAPI64.DLL is already nvapi64.dll"},
 		},
 		"what the driver lists, too": {
 			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: "nvapi64.dll", Directory: "System32"}}}, want: own,

@@ -33,10 +33,10 @@ const suppliesFilesBuild = 26100
 type Modes struct {
 	// Assignment is [policy.AssignByPath] for single devices, or [policy.AssignByClass]
 	// for all GPUs of the node.
-	Assignment        policy.Assignment  `json:"assignment"`
-	AssignmentReason  string             `json:"assignmentReason"`
-	DriverFiles       policy.DriverFiles `json:"driverFiles"`
-	DriverFilesReason string             `json:"driverFilesReason"`
+	Assignment        policy.Assignment
+	AssignmentReason  string
+	DriverFiles       policy.DriverFiles
+	DriverFilesReason string
 }
 
 // Resolve returns the modes of p for containers of this operating system. build is the build number
@@ -84,12 +84,7 @@ func resolveAssignment(mode policy.Assignment, containerOS string, build uint32)
 // configured ones. The policy has the modes that this machine supports. If it assigns GPUs to Windows
 // containers by location path, a device of the source without one is unhealthy.
 func ResolvePolicy(source discovery.Source, p policy.Policy, containerOS string) (discovery.Source, policy.Resolved) {
-	return resolvePolicy(source, p, containerOS, win32.WindowsBuild())
-}
-
-// resolvePolicy is [ResolvePolicy] for a build number of Windows: see [Resolve].
-func resolvePolicy(source discovery.Source, p policy.Policy, containerOS string, build uint32) (discovery.Source, policy.Resolved) {
-	m := Resolve(p, containerOS, build)
+	m := Resolve(p, containerOS, win32.WindowsBuild())
 	p.Assignment, p.DriverFiles = m.Assignment, m.DriverFiles
 	if containerOS != "windows" || p.AssignsByClass() {
 		return source, policy.Resolved{Policy: p}

@@ -43,13 +43,12 @@ func TestResolvePolicy(t *testing.T) {
 		{InstanceID: "device node", DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg"}}}, {InstanceID: "software", Software: true},
 	}
 	for _, test := range []struct {
-		os    string
-		build uint32
-		ok    bool
-	}{{"windows", 20347, true}, {"windows", 26100, false}, {"linux", 0, true}} {
-		configured := policy.Policy{Assignment: policy.AssignAuto, DriverFiles: policy.FilesAuto}
-		source, p := resolvePolicy(devices, configured, test.os, test.build)
-		if m := Resolve(configured, test.os, test.build); p.Assignment != m.Assignment || p.DriverFiles != m.DriverFiles {
+		os         string
+		assignment policy.Assignment
+		ok         bool
+	}{{"windows", policy.AssignByClass, true}, {"windows", policy.AssignByPath, false}, {"linux", policy.AssignAuto, true}} {
+		source, p := ResolvePolicy(devices, policy.Policy{Assignment: test.assignment, DriverFiles: policy.FilesNone}, test.os)
+		if p.AssignsByClass() != (test.assignment == policy.AssignByClass) || (p.DriverFiles == policy.FilesNone) != (test.os == "windows") {
 			t.Errorf("%+v: the modes are %s and %s", test, p.Assignment, p.DriverFiles)
 		}
 		listed, err := source.Devices(t.Context())
