@@ -24,7 +24,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
-	"github.com/directx-nri/directx-nri/ocispec/modes"
 )
 
 // recorded returns a decider over source whose store has records, and their IDs by resource.
@@ -335,29 +334,12 @@ func TestStandaloneRequestsExtraMounts(t *testing.T) {
 func TestAssignmentByClass(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()
-	hidden := windowsGPU("", 0xC0)
-	hidden.InstanceID = `VMBUS\GPU`
-	devices = append(devices, hidden)
-	d, ids := recorded(t, discovery.Static(devices), map[string][]string{display: {hidden.InstanceID, devices[0].InstanceID}})
-	c := ofPod(ids)
-	all := d.Source
-	d.Source, d.Policy = modes.ResolvePolicy(all, d.Policy.Policy, "windows")
-	if _, _, err := decide(t.Context(), d, read(c)); !errors.Is(err, discovery.ErrUnusable) {
-		t.Errorf("by location path: %v", err)
-	}
+	devices[1].LocationPath = ""
+	d, ids := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[1].InstanceID, devices[0].InstanceID}})
 	d.Policy.Assignment = policy.AssignByClass
-	d.Source, d.Policy = modes.ResolvePolicy(all, d.Policy.Policy, "windows")
+	edits, _, err := decide(t.Context(), d, read(ofPod(ids)))
 	class := []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
-	edits, _, err := decide(t.Context(), d, read(c))
-	if _, files := gpusOf(edits); err != nil || !slices.Equal(edits.WindowsDevices, class) || !slices.Equal(files, []string{"", path0}) {
+	if _, files := gpusOf(edits); err != nil || !slices.Equal(edits.WindowsDevices, class) || !slices.Equal(files, []string{path1, path0}) {
 		t.Errorf("%v, files %v, error %v", edits.WindowsDevices, files, err)
-	}
-	// Standalone runs are given their GPUs in the same way.
-	alone := decider(devices...)
-	alone.Policy.Assignment = policy.AssignByClass
-	alone.Source, alone.Policy = modes.ResolvePolicy(alone.Source, alone.Policy.Policy, "windows")
-	edits, _, err = decide(context.Background(), alone, read(Container{OS: "windows", ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}}))
-	if err != nil || !slices.Equal(edits.WindowsDevices, class) {
-		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)
 	}
 }

@@ -148,18 +148,6 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 	}
 }
 
-// TestClassWithoutLocationPaths: such GPUs can be assigned by their class only.
-func TestClassWithoutLocationPaths(t *testing.T) {
-	t.Parallel()
-	d := decider(windowsGPU("", 0xA0))
-	d.Policy.Assignment = policy.AssignByClass
-	c := Container{OS: "windows", Devices: []specs.WindowsDevice{{IDType: "class", ID: ocispec.DisplayClass}}}
-	edits, ok, err := decide(t.Context(), d, read(c))
-	if devices, files := gpusOf(edits); err != nil || !ok || len(devices) != 0 || len(files) != 1 {
-		t.Errorf("devices %q, files %q, ok %t, error %v", devices, files, ok, err)
-	}
-}
-
 func TestContainersThatAreNotTouched(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

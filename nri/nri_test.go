@@ -25,7 +25,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
@@ -314,33 +313,5 @@ func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {
 	}
 	if n := promtest.CollectAndCount(b.plugin.config.Metrics.Hooks); n != 1 {
 		t.Errorf("%d hooks", n)
-	}
-}
-
-// The pod's annotations reach the decision, and a changed policy applies to the next container.
-func TestPodAnnotationsAndPolicy(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, gpu("0"))
-	pod := testPod()
-	pod.Annotations = map[string]string{"directx.microsoft.com/extra-mounts.main": "/opt/gpu/tool"}
-	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
-	adjustment, err := b.adjust(pod, container)
-	testutil.CheckError(t, "without a policy", err, "extra mounts are disabled on this node")
-	if adjustment != nil {
-		t.Fatalf("without a policy: %v", adjustment)
-	}
-	b.Policy.VisibilityHints = true
-	b.Policy.ExtraMounts = policy.ExtraMounts{Sources: policy.MountSourcesHostDirectories, HostDirectories: []string{"/opt/gpu"}, Max: 1}
-	adjustment, err = b.adjust(pod, container)
-	testutil.NoError(t, err)
-	var sources []string
-	for _, m := range adjustment.GetMounts()[1:] { // after the removal of the interlock
-		sources = append(sources, m.GetSource())
-	}
-	if got := strings.Join(sources, " "); got != "/lib/d3d12.so /opt/gpu/tool" {
-		t.Errorf("mounts %s", got)
-	}
-	if env := adjustment.GetEnv(); len(env) != 1 || env[0].GetKey() != "DIRECTX_DEVICES" {
-		t.Errorf("variables %v", env)
 	}
 }
