@@ -98,20 +98,11 @@ func cudaUUIDs(devices []discovery.Device) []string {
 		case pci.VendorAMD:
 			return nil
 		case pci.VendorNVIDIA:
-			if !isNVIDIAUUID(d.UUID) {
+			if d.UUID == "" {
 				return nil
 			}
 			ids = append(ids, d.UUID)
 		}
 	}
 	return ids
-}
-
-// isNVIDIAUUID reports whether text is the complete UUID of an NVIDIA GPU.
-func isNVIDIAUUID(text string) bool {
-	digits, ok := strings.CutPrefix(text, "GPU-")
-	if !ok || len(digits) != len("8932f937-d72c-4106-c12f-20bd9faed9f6") {
-		return false
-	}
-	return strings.Trim(strings.ToLower(digits), "0123456789abcdef-") == ""
 }
