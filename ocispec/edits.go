@@ -14,11 +14,8 @@ import (
 const (
 	// IDTypeLocationPath is one device by its PCIe location path.
 	IDTypeLocationPath = "vpci-location-path"
-	// IDTypeClass and IDTypeClassGUID are all devices of an interface class. The
-	// specification and all versions of hcsshim have the first, and some versions also the second.
-	// https://github.com/microsoft/hcsshim/blob/v0.15.0/internal/uvm/virtual_device.go
-	IDTypeClass     = "class"
-	IDTypeClassGUID = "vpci-class-guid"
+	// IDTypeClass is all devices of an interface class.
+	IDTypeClass = "class"
 )
 
 // DisplayClass is the interface class of GPUs. It assigns all GPUs of the node.

@@ -146,12 +146,9 @@ func (s Spec) envKey(variable string) string {
 	return key
 }
 
-// windowsDeviceKey returns the same value for all spellings of a device.
+// windowsDeviceKey returns the same value for all cases of a device's ID.
 func windowsDeviceKey(d specs.WindowsDevice) specs.WindowsDevice {
-	if d.IDType == IDTypeClassGUID {
-		d.IDType = IDTypeClass
-	}
-	return specs.WindowsDevice{ID: strings.ToLower(strings.Trim(d.ID, "{}")), IDType: d.IDType}
+	return specs.WindowsDevice{ID: strings.ToLower(d.ID), IDType: d.IDType}
 }
 
 // deviceRule returns the rule that permits the use of d.

@@ -99,10 +99,6 @@ func TestApply(t *testing.T) {
 		},
 		"nothing": {Edits{}, `{ "a" : 1 }`, `{ "a" : 1 }`},
 		"class":   {class, `{"windows":{}}`, `{"windows":{"devices":[{"id":"` + DisplayClass + `","idType":"class"}]}}`},
-		"class, in other words": {
-			class, `{"windows":{"devices":[{"id":"{5b45201d-f2f2-4f3b-85bb-30ff1f953599}","idType":"vpci-class-guid"}]}}`,
-			`{"windows":{"devices":[{"id":"{5b45201d-f2f2-4f3b-85bb-30ff1f953599}","idType":"vpci-class-guid"}]}}`,
-		},
 		"removal of a mount": {
 			Edits{RemoveMounts: []string{"/proc/interlock"}},
 			`{"linux":{}, "mounts": [{"destination":"/proc","new":1}, {"destination":"/proc//interlock"} ,{"destination":"/data"}], "x": 1}`,

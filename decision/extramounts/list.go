@@ -14,11 +14,9 @@ import (
 	"strings"
 )
 
-// List is a list of requested files. Text has a name on each line, to System32 under its own name:
+// List is a list of requested files. Text has a source on each line, or it is JSON:
 //
-//	nvidia-smi.exe  # A dash before the name is ignored, as is a comment.
-//
-// or it is JSON: ["nvidia-smi.exe", {"source": "x86\\tool.exe", "destination": "C:\\tools\\tool.exe"}].
+//	["nvidia-smi.exe", {"source": "x86\\tool.exe", "destination": "C:\\tools\\tool.exe"}].
 type List struct {
 	// Origin is where the list is set, for errors.
 	Origin, Text string
@@ -67,9 +65,7 @@ func (f *requestedFile) UnmarshalJSON(data []byte) error {
 
 func parseLines(text string) (files []requestedFile) {
 	for line := range strings.Lines(text) {
-		name, _, _ := strings.Cut(" "+line, " #")
-		name = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(name), "- "))
-		if name != "" {
+		if name := strings.TrimSpace(line); name != "" {
 			files = append(files, requestedFile{Source: name})
 		}
 	}

@@ -15,12 +15,11 @@ import (
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]requestedFile{
-		"[]":       {},
-		"- a.exe":  {{Source: "a.exe"}},
-		" a.exe\n": {{Source: "a.exe"}},
-		"\n# one\n- a, [b].exe # or two\n\n-  b#c\r\nC:\\d\n":      {{Source: "a, [b].exe"}, {Source: "b#c"}, {Source: `C:\d`}},
+		"[]":                               {},
+		" a.exe\n":                         {{Source: "a.exe"}},
+		"\na, [b].exe \n\n b#c\r\nC:\\d\n": {{Source: "a, [b].exe"}, {Source: "b#c"}, {Source: `C:\d`}},
 		`["a\\b.exe", {"source": "C:\\t, 1", "destination": "b"}]`: {{Source: `a\b.exe`}, {Source: `C:\t, 1`, Destination: "b"}},
-		" \n# nothing\n": nil,
+		" \n": nil,
 	} {
 		got, err := List{"list", text}.parse()
 		if diff := cmp.Diff(want, got); diff != "" {

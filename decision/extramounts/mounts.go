@@ -119,20 +119,20 @@ func (r Resolver) mounts(files []requestedFile, devices []discovery.Device, exis
 
 // resolve returns the file of the node and its path in the container.
 func (r Resolver) resolve(file requestedFile, devices []discovery.Device) (source, destination string, err error) {
-	from, err := parsePath(r.OS, file.Source)
+	from, absolute, err := parsePath(r.OS, file.Source)
 	if err != nil {
 		return "", "", err
 	}
 	// The checks of both paths come first: an error must not reveal which files exist outside
 	// of the allowed directories.
-	to := cmp.Or(file.Destination, baseName(from.path))
+	to := cmp.Or(file.Destination, baseName(from))
 	if destination, err = r.destination(to); err != nil {
 		return "", "", fmt.Errorf("destination %s: %w", quote(to), err)
 	}
-	if from.absolute {
-		source, err = r.hostFile(from.path)
+	if absolute {
+		source, err = r.hostFile(from)
 	} else {
-		source, err = r.driverStoreFile(from.path, devices)
+		source, err = r.driverStoreFile(from, devices)
 	}
 	return source, destination, err
 }
@@ -140,23 +140,25 @@ func (r Resolver) resolve(file requestedFile, devices []discovery.Device) (sourc
 // destination returns the path in the container for a destination of a request. A name is one in the first of
 // the default directories.
 func (r Resolver) destination(text string) (string, error) {
-	to, err := parsePath(r.OS, text)
+	path, absolute, err := parsePath(r.OS, text)
 	if err != nil {
 		return "", err
+	}
+	if !absolute && baseName(path) != path {
+		return "", errDestination
 	}
 	defaults := []string{gpuedits.System32Dir, gpuedits.SysWOW64Dir}
 	if r.OS == "linux" {
 		defaults = []string{linuxDir}
 	}
-	path := to.path
-	if !to.absolute {
+	if !absolute {
 		path = joinPath(r.OS, defaults[0], path)
 	}
 	allowed := r.Destinations
 	if len(allowed) == 0 {
 		allowed = defaults
 	}
-	if !to.absolute && baseName(to.path) != to.path || !r.isBelowAny(allowed, path) {
+	if !r.isBelowAny(allowed, path) {
 		return "", errDestination
 	}
 	return path, nil

@@ -12,16 +12,10 @@ import (
 // errName refuses a path as it is written.
 var errName = errors.New("the path has a name that is empty, dots, short (8.3) or reserved for a device, ends with a dot or a space, or has a special character")
 
-// requestedPath is a path of a request, in which each element is just the name of a file or
-// directory.
-type requestedPath struct {
-	path     string
-	absolute bool
-}
-
-// parsePath parses a path of the operating system. Windows paths are relative or begin with a drive and a
-// separator: of network and device paths, and those on the current drive, the first name is empty.
-func parsePath(containerOS, text string) (requestedPath, error) {
+// parsePath parses a path of the operating system, in which each element is just the name of a file or directory.
+// Windows paths are relative or begin with a drive and a separator: of network and device paths, and those on the
+// current drive, the first name is empty.
+func parsePath(containerOS, text string) (path string, absolute bool, err error) {
 	names, absolute := strings.CutPrefix(text, "/")
 	separator, isName := "/", isLinuxName
 	if containerOS == "windows" {
@@ -34,10 +28,10 @@ func parsePath(containerOS, text string) (requestedPath, error) {
 	}
 	for name := range strings.SplitSeq(names, separator) {
 		if !isName(name) {
-			return requestedPath{}, errName
+			return "", false, errName
 		}
 	}
-	return requestedPath{path: text, absolute: absolute}, nil
+	return text, absolute, nil
 }
 
 // isWindowsName reports whether name is that of a file: no stream, wildcard, device or short name, and nothing

@@ -77,16 +77,16 @@ func IsLocal(p string) bool {
 	}
 	depth := 0
 	for _, name := range split(p) {
-		switch {
-		case name == ".":
-		case name == "..":
-			if depth--; depth < 0 {
-				return false
-			}
-		case !isPlainName(name):
+		if name == "." {
+			continue
+		}
+		if name != ".." && !isPlainName(name) {
 			return false
-		default:
+		}
+		if name != ".." {
 			depth++
+		} else if depth--; depth < 0 {
+			return false
 		}
 	}
 	return true
@@ -179,9 +179,11 @@ func splitVolume(p string) (c winPath, rest []string) {
 
 // push appends one element, resolving dots.
 func (c *winPath) push(name string) {
+	if name == "." {
+		return
+	}
 	n := len(c.elements)
 	switch {
-	case name == ".":
 	case name != "..":
 		c.elements = append(c.elements, name)
 	case n > 0 && c.elements[n-1] != "..":
