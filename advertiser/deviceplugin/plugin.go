@@ -143,8 +143,8 @@ func newPlugin(config Config, timing timing) *Plugin {
 // Run advertises until ctx ends; then it closes the kubelet's streams, removes its sockets and
 // returns nil. Restarts of the kubelet do not end it. It may be called once.
 //
-// A GPU has the resource name of its rule. When that changes, the replicas that are held as another
-// resource are not offered until they are free.
+// A GPU has the resource name of its rule. When that changes, the replicas that are held keep the old name
+// until they are free.
 //
 // A record is written before Allocate returns. It ends when its pod no longer exists ([PodTracker]), or
 // when a newer record of one of its replicas replaces it ([allocation.Recorder.Refresh]).
@@ -240,16 +240,18 @@ func (p *Plugin) publishPools(devices []discovery.Device, records []allocation.E
 	matched := resources.Match(devices, p.config.Policy, p.config.NodeOS)
 	p.logChanges(matched)
 	p.config.OnDevices(matched)
-	gpus := map[string][]gpu{}
-	for _, d := range matched {
-		if d.Rule != nil {
-			gpus[d.Rule.Name] = append(gpus[d.Rule.Name], newGPU(d.Device, d.Rule.Replicas))
-		}
-	}
 	held := newHoldings(records, p.containers)
 	for name, s := range p.servers {
+		var gpus []gpu
+		for _, d := range matched {
+			replicas := 0
+			if d.Rule != nil && d.Rule.Name == name {
+				replicas = d.Rule.Replicas
+			}
+			gpus = append(gpus, newGPU(d.Device, replicas))
+		}
 		before, _ := s.current()
-		s.publish(before.next(gpus[name], held))
+		s.publish(before.next(gpus, held))
 	}
 	p.mu.Lock()
 	p.devices = devices

@@ -332,7 +332,7 @@ func TestOtherRules(t *testing.T) {
 	k.config.Policy.Resources = []policy.ResourceRule{{Name: renamed, Replicas: 3}}
 	k.run()
 	k.await(renamed, "A-0 A-1! A-2 B-0 B-1 B-2")
-	k.await(displayResource, "A-0! A-1!")
+	k.await(displayResource, "A-0! A-1")
 	k.bind(id)
 	k.pods.set(nil, "name-of-a")
 	k.source.awaitRefreshes(t)

@@ -35,17 +35,18 @@ type gpu struct {
 	discovery.Device
 	// key is that of [allocation.GPUKey].
 	key string
-	// listed is the number of replicas in the kubelet's list. offered of them, those with the lowest
-	// numbers, can be allocated if the GPU is healthy, except those that are held as another resource.
-	listed, offered int
-	heldElsewhere   map[int]bool
+	// listed is the number of replicas in the kubelet's list. If the GPU is healthy, offered of them, those
+	// with the lowest numbers, can be allocated, except those that are held as another resource. The others
+	// in held can be, too.
+	listed, offered     int
+	held, heldElsewhere map[int]bool
 }
 
 // faultMissing is the fault of a GPU that is listed only because its replicas were listed or held before.
-const faultMissing = "the GPU is not available on this node, or is advertised as another resource now"
+const faultMissing = "the GPU is not available on this node"
 
 func newGPU(d discovery.Device, replicas int) gpu {
-	return gpu{Device: d, key: allocation.GPUKey(d.InstanceID), listed: replicas, offered: replicas, heldElsewhere: map[int]bool{}}
+	return gpu{Device: d, key: allocation.GPUKey(d.InstanceID), offered: replicas}
 }
 
 // driver is what GPUs must have in common to be used by one program together.
@@ -66,7 +67,7 @@ func (g gpu) topology() *v1beta1.TopologyInfo {
 
 // offers reports whether the replica with a number can be allocated.
 func (g gpu) offers(number int) bool {
-	return g.Health.OK() && number < g.offered && !g.heldElsewhere[number]
+	return g.Health.OK() && (g.held[number] || number < g.offered && !g.heldElsewhere[number])
 }
 
 // holdings are the replicas that containers hold: instance IDs of GPUs, "" if unknown, by the replicas' IDs,
@@ -98,59 +99,61 @@ func newHoldings(records []allocation.Entry, containers []containerDevices) hold
 	return h
 }
 
-// next returns the pool that follows p, with the GPUs that are advertised now.
+// next returns the pool that follows p. gpus are those of the node, with 0 replicas if they have another
+// resource now.
 //
 // The kubelet (v1.34, pkg/kubelet/cm/devicemanager) crashes when a device that it has allocated is
 // not in the list, both when Allocate returns (allocateContainerResources) and when it finds a
 // container running after a restart (GetTopologyHints). So the list has all replicas that were ever
-// in it, and those that are held.
+// in it, and those that are held. On Windows, it restarts a container only while its devices are healthy.
 func (p *pool) next(gpus []gpu, held holdings) *pool {
 	next := &pool{resource: p.resource, rule: p.rule, index: map[string]int{}}
-	for _, g := range gpus {
-		if _, added := next.index[g.key]; !added {
-			next.add(g)
-		}
+	listed := map[string]int{} // the number of replicas that stay in the list, by key
+	var missing []gpu
+	stays := func(key, instanceID string, n int) {
+		listed[key] = max(listed[key], n)
+		// Another GPU can have its location path.
+		d := discovery.Device{InstanceID: cmp.Or(instanceID, key), Health: discovery.Health{Reason: faultMissing}}
+		missing = append(missing, gpu{Device: d, key: key})
 	}
 	for _, g := range p.gpus {
-		next.extend(g.key, g.InstanceID, g.listed)
+		stays(g.key, g.InstanceID, g.listed)
 	}
 	for _, id := range slices.Sorted(maps.Keys(held[p.resource])) {
 		if key, number, ok := allocation.ParseReplicaID(id); ok {
-			next.extend(key, held[p.resource][id], number+1)
+			stays(key, held[p.resource][id], number+1)
 		}
+	}
+	for _, g := range slices.Concat(gpus, missing) {
+		g.listed = max(g.offered, listed[g.key])
+		if _, added := next.index[g.key]; added || g.listed == 0 {
+			continue
+		}
+		g.held, g.heldElsewhere = map[int]bool{}, map[int]bool{}
+		next.index[g.key] = len(next.gpus)
+		next.gpus = append(next.gpus, g)
 	}
 	for resource, replicas := range held {
 		for id := range replicas {
 			key, number, _ := allocation.ParseReplicaID(id)
-			if i, ok := next.index[key]; ok && resource != p.resource {
+			i, ok := next.index[key]
+			switch {
+			case !ok:
+			case resource != p.resource:
 				next.gpus[i].heldElsewhere[number] = true
+			case number >= next.gpus[i].offered:
+				next.gpus[i].held[number] = true
 			}
 		}
 	}
 	return next
 }
 
-func (p *pool) add(g gpu) {
-	p.index[g.key] = len(p.gpus)
-	p.gpus = append(p.gpus, g)
-}
-
-// extend adds replicas to the list, so that it has at least n of the GPU.
-func (p *pool) extend(key, instanceID string, n int) {
-	if _, ok := p.index[key]; !ok {
-		// Another GPU can have its location path.
-		d := discovery.Device{InstanceID: cmp.Or(instanceID, key), Health: discovery.Health{Reason: faultMissing}}
-		p.add(gpu{Device: d, key: key, heldElsewhere: map[int]bool{}})
-	}
-	g := &p.gpus[p.index[key]]
-	g.listed = max(g.listed, n)
-}
-
 // sameList reports whether the kubelet's lists of p and other are equal.
 func (p *pool) sameList(other *pool) bool {
 	return slices.EqualFunc(p.gpus, other.gpus, func(a, b gpu) bool {
 		return a.key == b.key && proto.Equal(a.topology(), b.topology()) && a.Health.OK() == b.Health.OK() &&
-			a.listed == b.listed && a.offered == b.offered && maps.Equal(a.heldElsewhere, b.heldElsewhere)
+			a.listed == b.listed && a.offered == b.offered && maps.Equal(a.held, b.held) && maps.Equal(a.heldElsewhere, b.heldElsewhere)
 	})
 }
 

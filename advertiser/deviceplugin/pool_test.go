@@ -2,6 +2,7 @@ package deviceplugin
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,7 @@ func TestPoolNext(t *testing.T) {
 	newDriver.DriverVersion = "2"
 	type step struct {
 		devices []discovery.Device
+		others  []discovery.Device // with another resource
 		held    []allocation.Entry
 		listed  []string // replicas of a container that the kubelet lists
 		want    string
@@ -123,11 +125,16 @@ func TestPoolNext(t *testing.T) {
 			{devices: []discovery.Device{b}, held: []allocation.Entry{held(displayResource, "Z-1", "A-0"), held(computeResource, "M-0")}, want: "B++ A- Z--"},
 		},
 		"a record of more replicas than there are now": {
-			{devices: []discovery.Device{a}, held: []allocation.Entry{held(displayResource, "A-3")}, want: "A++--"},
-			{devices: []discovery.Device{a}, want: "A++--", quiet: true},
+			{devices: []discovery.Device{a}, held: []allocation.Entry{held(displayResource, "A-3")}, want: "A++-+"},
+			{devices: []discovery.Device{a}, want: "A++--"},
 		},
 		"without records, what the kubelet lists": {
-			{devices: []discovery.Device{a}, listed: []string{"A-2", "Z-0", "foreign"}, want: "A++- Z-"},
+			{devices: []discovery.Device{a}, listed: []string{"A-2", "Z-0", "foreign"}, want: "A+++ Z-"},
+		},
+		"a GPU that has another resource name now keeps what is held": {
+			{devices: []discovery.Device{a, b}, held: []allocation.Entry{held(displayResource, "A-1")}, want: "A++ B++"},
+			{others: []discovery.Device{b, a}, held: []allocation.Entry{held(displayResource, "A-1")}, want: "B-- A-+"},
+			{others: []discovery.Device{b, a, c}, want: "B-- A--"},
 		},
 		"a GPU with another resource name offers what is free": {
 			{devices: []discovery.Device{a}, held: []allocation.Entry{held("old", "A-1"), held("old", "B-0")}, want: "A+-"},
@@ -139,7 +146,7 @@ func TestPoolNext(t *testing.T) {
 			p := emptyPool(mixing)
 			for i, step := range steps {
 				containers := []containerDevices{{replicaIDs: map[string][]string{displayResource: idsOf(step.listed)}}}
-				next := p.next(newGPUs(2, step.devices...), newHoldings(step.held, containers))
+				next := p.next(slices.Concat(newGPUs(2, step.devices...), newGPUs(0, step.others...)), newHoldings(step.held, containers))
 				if got := describe(next); got != step.want {
 					t.Fatalf("step %d: got %q, want %q", i, got, step.want)
 				}
@@ -176,7 +183,7 @@ func TestPoolValidate(t *testing.T) {
 		{name: "number too high", replicas: []string{"A-4"}, wantErr: "GPU A has 4 replicas"},
 		{name: "held as another resource", replicas: []string{"B-3"}, wantErr: "held as another resource"},
 		{name: "fault", replicas: []string{"F-0"}, wantErr: "GPU F is unhealthy (driver stopped (code 43))"},
-		{name: "missing", replicas: []string{"G-0"}, wantErr: "advertised as another resource"},
+		{name: "missing", replicas: []string{"G-0"}, wantErr: "not available on this node"},
 		// The kubelet does not call GetPreferredAllocation before each Allocate.
 		{name: "one driver", rule: one, replicas: []string{"A-0", "B-0"}, want: []allocation.Replica{replica("A", 0, uuid), replica("B", 0, "")}},
 		{name: "mixed drivers", rule: one, replicas: []string{"A-0", "E-0"}, wantErr: "A (NVIDIA, driver 1), E (NVIDIA, driver unknown); request"},
@@ -208,7 +215,7 @@ func TestPoolList(t *testing.T) {
 	}
 	want := []*v1beta1.Device{
 		{ID: idOf("A-0"), Health: v1beta1.Healthy, Topology: node(0)},
-		{ID: idOf("B-0"), Health: v1beta1.Healthy, Topology: node(300)}, {ID: idOf("B-1"), Health: v1beta1.Unhealthy, Topology: node(300)},
+		{ID: idOf("B-0"), Health: v1beta1.Healthy, Topology: node(300)}, {ID: idOf("B-1"), Health: v1beta1.Healthy, Topology: node(300)},
 		{ID: idOf("Z-0"), Health: v1beta1.Unhealthy},
 	}
 	if diff := cmp.Diff(want, p.list().GetDevices(), protocmp.Transform()); diff != "" {
