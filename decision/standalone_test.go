@@ -3,15 +3,13 @@ package decision
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec"
@@ -85,47 +83,73 @@ func gpusOf(edits ocispec.Edits) (devices, files []string) {
 	return devices, files
 }
 
-func TestStandaloneGetsWhatItRequests(t *testing.T) {
+func TestSelect(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		request, annotation string
-		devices, files      []string
-	}{
-		"all that can be used":       {request: "all", devices: []string{path0, path1}, files: []string{path0, path1}},
-		"in capitals":                {request: "ALL", devices: []string{path0, path1}, files: []string{path0, path1}},
-		"by index":                   {request: "1", devices: []string{path1}, files: []string{path1}},
-		"by indices, in their order": {request: "1, 0", devices: []string{path1, path0}, files: []string{path1, path0}},
-		"the same twice":             {request: "0,0," + path0, devices: []string{path0}, files: []string{path0}},
-		"by location path":           {request: path0, devices: []string{path0}, files: []string{path0}},
-		"by location path, any case": {request: "pciroot(0)#pci(1c00)", devices: []string{path1}, files: []string{path1}},
-		"by LUID":                    {request: "0x00000001_0x000000A1", devices: []string{path1}, files: []string{path1}},
-		"by LUID as one number":      {request: "0xa0", devices: []string{path0}, files: []string{path0}},
-		"annotation":                 {annotation: "0", devices: []string{path0}, files: []string{path0}},
-		"annotation and variable":    {request: "all", annotation: "0", devices: []string{path0}, files: []string{path0}},
-		"spaces around":              {request: "  0 ", devices: []string{path0}, files: []string{path0}},
+	for request, want := range map[string][]string{
+		"all": {path0, path1}, "ALL": {path0, path1}, "1": {path1}, "1, 0": {path1, path0}, "0,0," + path0: {path0},
+		path0: {path0}, "pciroot(0)#pci(1c00)": {path1}, "0x00000001_0x000000A1": {path1}, "0xa0": {path0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := Container{OS: "windows", ID: "c1", Env: []string{"A=B", VisibleVariable + "=" + test.request}}
-			if test.annotation != "" {
-				c.Annotations = map[string]string{VisibleAnnotation: test.annotation}
+		var got []string
+		devices, err := Select(request, testDevices())
+		for _, d := range devices {
+			got = append(got, d.LocationPath)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v, error %v", request, got, want, err)
+		}
+	}
+	for want, requests := range map[error][]string{
+		errNoSuchGPU:          {"4", "PCIROOT(9)", "0x7", "0x0", "-1", "0,9", "all,0", "0,none", "0,,1", ",", ""},
+		discovery.ErrUnusable: {"2", "3"},
+	} {
+		for _, request := range requests {
+			if devices, err := Select(request, testDevices()); devices != nil || !errors.Is(err, want) {
+				t.Errorf("%s: %v, error %v, want %v", request, devices, err, want)
 			}
-			request, ok := ReadRequest(c)
-			if !ok {
-				t.Error("no request was read")
-			}
-			edits, ok, err := decide(t.Context(), decider(), request)
-			if err != nil || !ok {
-				t.Fatalf("ok %t, error %v", ok, err)
-			}
-			devices, files := gpusOf(edits)
-			if diff := cmp.Diff(test.devices, devices); diff != "" {
-				t.Errorf("devices (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.files, files); diff != "" {
-				t.Errorf("files (-want +got):\n%s", diff)
-			}
-		})
+		}
+	}
+	if _, err := Select("all", testDevices()[2:]); !errors.Is(err, errNoSuchGPU) {
+		t.Errorf("all of no usable GPU: %v", err)
+	}
+}
+
+// TestStandalone: an image can set the environment of a container, and no annotation.
+func TestStandalone(t *testing.T) {
+	t.Parallel()
+	both := Container{Env: []string{"A=B", VisibleVariable + "= all "}, Annotations: map[string]string{VisibleAnnotation: "0"}}
+	variable := Container{Env: both.Env}
+	hyperV := both
+	hyperV.HyperV = true
+	unknown := &source{listErr: errors.New("inventory.yaml:3: no")}
+	for name, test := range map[string]struct {
+		c       Container
+		source  discovery.Source
+		ignores bool // environment variables
+		want    []string
+		err     error
+	}{
+		"variable":                     {c: variable, want: []string{path0, path1}},
+		"annotation and variable":      {c: both, want: []string{path0}},
+		"annotation, variable ignored": {c: both, ignores: true, want: []string{path0}},
+		"variable ignored":             {c: variable, ignores: true, source: unknown},
+		"Hyper-V":                      {c: hyperV, err: errHyperV},
+		"no GPU":                       {c: both, source: discovery.Static{}, err: errNoSuchGPU},
+		"GPUs not known":               {c: both, source: unknown, err: discovery.ErrUnknown},
+	} {
+		test.c.OS, test.c.ID = "windows", "c1"
+		d := decider()
+		d.Policy.Standalone.Environment = !test.ignores
+		if test.source != nil {
+			d.Source = test.source
+		}
+		edits, ok, err := decide(t.Context(), d, read(test.c))
+		devices, files := gpusOf(edits)
+		if !errors.Is(err, test.err) || ok != (test.want != nil) || !slices.Equal(devices, test.want) || !slices.Equal(files, test.want) {
+			t.Errorf("%s: devices %v, files %v, ok %t, error %v", name, devices, files, ok, err)
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), `directx-nri: container "c1" is not started: `) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -153,82 +177,8 @@ func TestContainersThatAreNotTouched(t *testing.T) {
 	}
 }
 
-func TestStandaloneIsRefused(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		c      Container
-		source discovery.Source
-		want   error
-		says   []string
-	}{
-		"index too large":  {c: requesting("4"), want: errNoSuchGPU},
-		"unknown path":     {c: requesting("PCIROOT(9)"), want: errNoSuchGPU},
-		"unknown LUID":     {c: requesting("0x7"), want: errNoSuchGPU},
-		"LUID 0":           {c: requesting("0x0"), want: errNoSuchGPU},
-		"negative index":   {c: requesting("-1"), want: errNoSuchGPU},
-		"good and unknown": {c: requesting("0,9"), want: errNoSuchGPU},
-		"failed GPU":       {c: requesting("2"), want: discovery.ErrUnusable, says: []string{"code 10", path2}},
-		"software adapter": {c: requesting("3"), want: discovery.ErrUnusable, says: []string{"neither graphics nor compute"}},
-		"all in a list":    {c: requesting("all,0"), want: errNoSuchGPU},
-		"none in a list":   {c: requesting("0,none"), want: errNoSuchGPU},
-		"empty element":    {c: requesting("0,,1"), want: errNoSuchGPU},
-		"only a comma":     {c: requesting(","), want: errNoSuchGPU},
-		"all of no GPU":    {c: requesting("all"), source: discovery.Static{}, want: errNoSuchGPU},
-		"Hyper-V":          {c: Container{HyperV: true, Env: []string{VisibleVariable + "=0"}}, want: errHyperV, says: []string{"process isolation"}},
-		"GPUs not known": {c: requesting("all"), source: &source{listErr: errors.New("inventory.yaml:3: no")}, want: discovery.ErrUnknown,
-			says: []string{"inventory.yaml:3"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test.c.OS, test.c.ID = "windows", "c1"
-			d := decider()
-			if test.source != nil {
-				d.Source = test.source
-			}
-			request, ok := ReadRequest(test.c)
-			if !ok {
-				t.Error("no request was read")
-			}
-			edits, ok, err := decide(t.Context(), d, request)
-			if err == nil || !errors.Is(err, test.want) {
-				t.Fatalf("ok %t, %+v, error %v; want %v", ok, edits, err, test.want)
-			}
-			for _, says := range append(test.says, `directx-nri: container "c1" is not started: `) {
-				testutil.CheckError(t, "decide", err, says)
-			}
-			if strings.ContainsAny(errlog.Text(err), "\r\n") {
-				t.Errorf("error %q", err)
-			}
-		})
-	}
-}
-
-// An image can set the environment of a container.
-func TestStandaloneEnvironment(t *testing.T) {
-	t.Parallel()
-	c := Container{OS: "linux", ID: "c1", Env: []string{VisibleVariable + "=0"}}
-	for _, test := range []struct {
-		annotations       map[string]string
-		allowed, requests bool
-	}{{nil, false, false}, {map[string]string{VisibleAnnotation: "0"}, false, true}, {nil, true, true}} {
-		d := decider(discovery.Device{InstanceID: "A", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}}})
-		d.Policy.Standalone.Environment = test.allowed
-		if !test.requests {
-			d.Source = &source{listErr: errors.New("a container that requests nothing depends on no GPU")}
-		}
-		c.Annotations = test.annotations
-		if _, ok, err := decide(t.Context(), d, read(c)); err != nil || ok != test.requests {
-			t.Errorf("%+v: ok %t, error %v", test, ok, err)
-		}
-	}
-}
-
 // read returns the request of c, also if it requests nothing.
 func read(c Container) Request {
 	request, _ := ReadRequest(c)
 	return request
-}
-
-func requesting(request string) Container {
-	return Container{OS: "windows", ID: "c1", Env: []string{VisibleVariable + "=" + request}}
 }
