@@ -77,7 +77,7 @@ func TestNested(t *testing.T) {
 	plugin := deviceplugin.NewDevicePluginClient(bed.Dial(t, n.Root+bed.DevicePluginDir+"/directx-display.sock"))
 	var answer bed.Answer
 	bed.Eventually(t, time.Minute, "the advertiser allocates the GPU of NVIDIA", func() (err error) {
-		answer, err = bed.Allocate(plugin, allocation.ReplicaID(allocation.GPUKey(`PCI\VEN_10DE&DEV_249C&SUBSYS_00000000&REV_00\05.00.0`), 0))
+		answer, err = bed.Allocate(plugin, allocation.ReplicaID(nvidia.key(), 0))
 		return err
 	})
 	pod := n.RunSandbox(t, "nested")

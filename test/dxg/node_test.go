@@ -84,7 +84,7 @@ func TestNode(t *testing.T) {
 			var want []string
 			for _, h := range n.Held(t) {
 				for _, a := range twins {
-					if h.Pod == pod && strings.Contains(h.Replica, fmt.Sprintf("%02X.00.0", a.Bus)) {
+					if h.Pod == pod && strings.HasPrefix(h.Replica, a.key()) {
 						want = append(want, uuid(a.Bus))
 					}
 				}
@@ -163,7 +163,7 @@ func mustHave(t *testing.T, n *bed.Node, pods ...string) {
 		want := map[string]string{}
 		for _, a := range []adapter{intel, intelArc, nvidia} {
 			luid := fmt.Sprintf(`%04X"`, a.LUID&0xFFFF) // The end of it.
-			held := strings.Contains(assigned, fmt.Sprintf("DEV_%04X", a.Device))
+			held := strings.Contains(assigned, a.key())
 			if held != strings.Contains(view.Hints, luid) {
 				t.Errorf("pod %s has %s of %s: %t, but hints %s", pod, luid, assigned, held, view.Hints)
 			}

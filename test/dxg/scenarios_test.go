@@ -13,6 +13,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery/dxg"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -60,6 +61,11 @@ func newAdapter(luid uint64, description string, kind uint32, vendor, device, me
 }
 
 func adapters(list ...adapter) scenario { return scenario{Adapters: list} }
+
+// key is what the IDs of the adapter's replicas begin with, while no other has its model and bus.
+func (a adapter) key() string {
+	return allocation.GPUKey(fmt.Sprintf(`PCI\VEN_%04X&DEV_%04X&SUBSYS_00000000&REV_00\%02X.00.0`, a.Vendor, a.Device, a.Bus))
+}
 
 // with returns the adapter with a change.
 func (a adapter) with(change func(*adapter)) adapter {
