@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -159,18 +158,14 @@ type sessionHooks struct {
 	plugin  *Plugin
 	runtime cri.Config
 	// configured and synchronized are closed when the runtime calls the hooks Configure and
-	// Synchronize, which it does in this order.
-	configured, synchronized           chan struct{}
-	closeConfigured, closeSynchronized func()
+	// Synchronize, which it does in this order, once for each connection.
+	configured, synchronized chan struct{}
 
 	inFlight atomic.Int64 // calls of CreateContainer
 }
 
 func newSessionHooks(p *Plugin, runtime cri.Config) *sessionHooks {
-	s := &sessionHooks{plugin: p, runtime: runtime, configured: make(chan struct{}), synchronized: make(chan struct{})}
-	s.closeConfigured = sync.OnceFunc(func() { close(s.configured) })
-	s.closeSynchronized = sync.OnceFunc(func() { close(s.synchronized) })
-	return s
+	return &sessionHooks{plugin: p, runtime: runtime, configured: make(chan struct{}), synchronized: make(chan struct{})}
 }
 
 // lossError returns the error for a connection that was lost after the runtime had called Configure.
@@ -203,14 +198,14 @@ func (s *sessionHooks) waitForConfigure(
 // Configure implements [stub.ConfigureInterface]. Without a mask of events, the stub subscribes
 // to those of all hooks that exist.
 func (s *sessionHooks) Configure(context.Context, string, string, string) (api.EventMask, error) {
-	s.closeConfigured()
+	close(s.configured)
 	return 0, nil
 }
 
 // Synchronize implements [stub.SynchronizeInterface]. The runtime has accepted the plugin. Existing
 // containers need nothing: because of the interlock, none of them runs without its adjustment.
 func (s *sessionHooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
-	s.closeSynchronized()
+	close(s.synchronized)
 	return nil, nil
 }
 

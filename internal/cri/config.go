@@ -144,8 +144,7 @@ func (c Config) Check(nodeOS string) error {
 		}
 	}
 	if !usable {
-		err := fmt.Errorf("no runtime handler of containerd can have GPUs: %s", cmp.Or(strings.Join(errs, "; "), "there is none"))
-		return errlog.WithRemedy(err, "add one of "+runtimeType(nodeOS))
+		return fmt.Errorf("no runtime handler of containerd can have GPUs: %s", cmp.Or(strings.Join(errs, "; "), "there is none"))
 	}
 	return nil
 }

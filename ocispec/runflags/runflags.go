@@ -39,7 +39,13 @@ func Flags(
 ) ([]string, error) {
 	var flags []string
 	for _, d := range edits.WindowsDevices {
-		flags = append(flags, "--device", windowsDevice(program, d))
+		// https://github.com/containerd/containerd/blob/v1.7.35/cmd/ctr/commands/run/run_windows.go
+		// https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_windows.go
+		value := d.IDType + "://" + d.ID
+		if program == Nerdctl {
+			value = csvLine(value)
+		}
+		flags = append(flags, "--device", value)
 	}
 	for _, d := range edits.LinuxDevices {
 		value, err := linuxDevice(program, d, resolve)
@@ -64,17 +70,6 @@ func Flags(
 		}
 	}
 	return flags, nil
-}
-
-// windowsDevice returns the value of --device.
-// https://github.com/containerd/containerd/blob/v1.7.35/cmd/ctr/commands/run/run_windows.go
-// https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_windows.go
-func windowsDevice(program Program, d specs.WindowsDevice) string {
-	value := d.IDType + "://" + d.ID
-	if program == Nerdctl {
-		return csvLine(value)
-	}
-	return value
 }
 
 // linuxDevice returns the value of --device. Both programs use the path of the
