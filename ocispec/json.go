@@ -19,8 +19,11 @@ var (
 
 // object is a JSON object of a spec. Unknown fields survive an edit.
 type object struct {
-	prefix  string // of the paths of its members
+	parent  *object // nil for the whole spec
+	key     string  // in parent
+	prefix  string  // of the paths of its members
 	members map[string]json.RawMessage
+	changed bool
 }
 
 // element is an element of a JSON list with its JSON, so that its unknown fields survive. An element
@@ -62,7 +65,7 @@ func (e *editor) fail(path string, err error) {
 
 // get returns the value of key, nil if there is none or null. Go's decoder, which the runtimes use,
 // ignores the case of keys. So a key that exists in another case cannot be edited safely and is an error.
-func (e *editor) get(o object, key string) json.RawMessage {
+func (e *editor) get(o *object, key string) json.RawMessage {
 	for k := range o.members {
 		if k != key && strings.EqualFold(k, key) {
 			e.fail(o.prefix+key, errAmbiguousKey)
@@ -76,7 +79,7 @@ func (e *editor) get(o object, key string) json.RawMessage {
 }
 
 // object returns the object at key, an empty one if there is none or null.
-func (e *editor) object(o object, key string) object {
+func (e *editor) object(o *object, key string) *object {
 	members := map[string]json.RawMessage{}
 	if value := e.get(o, key); value != nil {
 		var err error
@@ -84,11 +87,11 @@ func (e *editor) object(o object, key string) object {
 			e.fail(o.prefix+key, err)
 		}
 	}
-	return object{o.prefix + key + ".", members}
+	return &object{parent: o, key: key, prefix: o.prefix + key + ".", members: members}
 }
 
 // set replaces the value of key.
-func (e *editor) set(o object, key string, value any) {
+func (e *editor) set(o *object, key string, value any) {
 	if e.err != nil {
 		return
 	}
@@ -97,7 +100,7 @@ func (e *editor) set(o object, key string, value any) {
 		e.fail(o.prefix+key, err)
 		return
 	}
-	o.members[key] = raw
+	o.members[key], o.changed = raw, true
 }
 
 // decodeObject returns the members of a JSON object. Of a key that exists twice, a map would lose one.
@@ -135,7 +138,7 @@ func decodeObject(data []byte) (map[string]json.RawMessage, error) {
 }
 
 // readList returns the list at key, an empty one if there is none or null.
-func readList[E any](e *editor, o object, key string) (list []E) {
+func readList[E any](e *editor, o *object, key string) (list []E) {
 	value := e.get(o, key)
 	if value == nil {
 		return nil
@@ -151,10 +154,10 @@ func readList[E any](e *editor, o object, key string) (list []E) {
 }
 
 // editList removes the elements of list whose keys are in remove, then appends those of add whose
-// keys no element has. If that changes the list, it sets key of o and returns true.
-func editList[E any, K comparable](e *editor, o object, key string, list []E, remove []K, add []E, keyOf func(E) K) (changed bool) {
+// keys no element has. If that changes the list, it sets key of o.
+func editList[E any, K comparable](e *editor, o *object, key string, list []E, remove []K, add []E, keyOf func(E) K) {
 	if len(remove)+len(add) == 0 {
-		return false
+		return
 	}
 	known, kept := make([]K, 0, len(list)+len(add)), make([]E, 0, len(list)+len(add))
 	for _, value := range list {
@@ -162,7 +165,7 @@ func editList[E any, K comparable](e *editor, o object, key string, list []E, re
 			known, kept = append(known, k), append(kept, value)
 		}
 	}
-	changed = len(kept) < len(list)
+	changed := len(kept) < len(list)
 	for _, value := range add {
 		if k := keyOf(value); !slices.Contains(known, k) {
 			known, kept, changed = append(known, k), append(kept, value), true
@@ -171,7 +174,6 @@ func editList[E any, K comparable](e *editor, o object, key string, list []E, re
 	if changed {
 		e.set(o, key, kept)
 	}
-	return changed
 }
 
 // convert returns the result of f for each value.

@@ -16,7 +16,7 @@ var errSpec = errors.New("not an OCI runtime spec that can be edited")
 type Spec struct {
 	SpecInfo
 	data                   []byte
-	root, process, windows object
+	root, process, windows *object
 	windowsDevices         []element[specs.WindowsDevice]
 }
 
@@ -42,7 +42,7 @@ func ParseSpec(data []byte) (Spec, error) {
 		return Spec{}, fmt.Errorf("%w: %w", errSpec, err)
 	}
 	var e editor
-	root := object{members: members}
+	root := &object{members: members}
 	process, windows := e.object(root, "process"), e.object(root, "windows")
 	s := Spec{
 		data: data, root: root, process: process, windows: windows,
@@ -84,34 +84,22 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 	}
 
 	keys, variables := s.changedEnv(edits.Env)
-	if editList(&e, s.process, "env", s.Env, keys, variables, s.envKey) {
-		e.set(s.root, "process", s.process.members)
-		changed = true
-	}
-	removed := convert(edits.RemoveWindowsDevices, windowsDeviceKey)
-	if editList(&e, s.windows, "devices", s.windowsDevices, removed, elements(edits.WindowsDevices),
-		func(d element[specs.WindowsDevice]) specs.WindowsDevice { return windowsDeviceKey(d.value) }) {
-		e.set(s.root, "windows", s.windows.members)
-		changed = true
-	}
+	editList(&e, s.process, "env", s.Env, keys, variables, s.envKey)
+	editList(&e, s.windows, "devices", s.windowsDevices, convert(edits.RemoveWindowsDevices, windowsDeviceKey), elements(edits.WindowsDevices),
+		func(d element[specs.WindowsDevice]) specs.WindowsDevice { return windowsDeviceKey(d.value) })
 	added := elements(convert(edits.LinuxDevices, func(d LinuxDevice) specs.LinuxDevice { return d.LinuxDevice }))
-	linuxChanged := editList(&e, linux, "devices", devices, nil, added,
-		func(d element[specs.LinuxDevice]) string { return d.value.Path })
-	if editList(&e, resources, "devices", rules, nil, elements(convert(edits.LinuxDevices, deviceRule)),
-		func(r element[specs.LinuxDeviceCgroup]) string { return deviceRuleKey(r.value) }) {
-		e.set(linux, "resources", resources.members)
-		linuxChanged = true
-	}
-	if linuxChanged {
-		e.set(s.root, "linux", linux.members)
-		changed = true
-	}
+	editList(&e, linux, "devices", devices, nil, added, func(d element[specs.LinuxDevice]) string { return d.value.Path })
+	editList(&e, resources, "devices", rules, nil, elements(convert(edits.LinuxDevices, deviceRule)),
+		func(r element[specs.LinuxDeviceCgroup]) string { return deviceRuleKey(r.value) })
 	destinationKey := func(destination string) string { return DestinationKey(s.OS, destination) }
-	if editList(&e, s.root, "mounts", mounts, convert(edits.RemoveMounts, destinationKey), elements(edits.Mounts),
-		func(m element[specs.Mount]) string { return destinationKey(m.value.Destination) }) {
-		changed = true
+	editList(&e, s.root, "mounts", mounts, convert(edits.RemoveMounts, destinationKey), elements(edits.Mounts),
+		func(m element[specs.Mount]) string { return destinationKey(m.value.Destination) })
+	for _, o := range []*object{resources, linux, s.process, s.windows} { // a parent after its children
+		if o.changed {
+			e.set(o.parent, o.key, o.members)
+		}
 	}
-	if e.err == nil && !changed {
+	if e.err == nil && !s.root.changed {
 		return s.data, false, nil
 	}
 	if e.err == nil {
