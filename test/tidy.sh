@@ -7,7 +7,7 @@ files() { git -c safe.directory='*' ls-files --cached --others --exclude-standar
 sums() { files | sort | while read -r file; do [ ! -f "$file" ] || sha256sum "$file"; done; }
 
 for module in $(files '*go.mod'); do
-	[ ! -f "$module" ] || go -C "$(dirname "$module")" mod tidy -diff
+	[ ! -f "$module" ] || GOTOOLCHAIN=auto go -C "$(dirname "$module")" mod tidy -diff
 done
 before=$(sums)
 make generate

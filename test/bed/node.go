@@ -347,8 +347,8 @@ func (n *Node) declareProcesses(t testing.TB) {
 	})
 	n.Kubelet = NewProcess("kubelet", filepath.Join(logs, "kubelet.log"), func() *exec.Cmd {
 		args := []string{"--config", kubeletConfig, "--hostname-override", Name, "--root-dir", kubeletRoot, "--v", "3"}
-		if n.Affinity {
-			args = append(args, "--feature-gates", "WindowsCPUAndMemoryAffinity=true")
+		if n.WindowsKubelet { // It is on by default since 1.38.
+			args = append(args, "--feature-gates", fmt.Sprintf("WindowsCPUAndMemoryAffinity=%t", n.Affinity))
 		}
 		if n.APIPods {
 			args = append(args, "--kubeconfig", n.API.Kubeconfig, "--node-ip", NodeAddress)

@@ -40,6 +40,7 @@ bin=${DIRECTX_NRI_PARTS:-$root/.parts/bin}
 parts=$(dirname "$bin")
 force=
 tags=
+export GOTOOLCHAIN=auto # The newest kubelet needs a newer Go.
 
 # say prints one line about what happens now.
 say() { printf 'parts: %s\n' "$*"; }

@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -44,6 +46,7 @@ func TestDiversion(t *testing.T) {
 				{"an update of containerd", d.testUpdate},
 				{"a crash between two renames", d.testCrash},
 				{"starts in flight", d.testInFlight},
+				{"faults in any order", d.testFaults},
 			} {
 				t.Run(part.name, part.run)
 			}
@@ -215,4 +218,62 @@ func (d diverted) testInFlight(t *testing.T) {
 	cancel()
 	swaps.Wait()
 	t.Logf("the diversion was made and undone %d times", count)
+}
+
+// testFaults kills programs that make or undo the diversion at any moment, replaces our file as an update of
+// containerd does, and deletes it. Each time, the next installation repairs the node.
+func (d diverted) testFaults(t *testing.T) {
+	newest := string(bed.ReadFile(t, d.Shim()))
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // Any number will do.
+	random := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("the seed is %d", seed)
+	killed := func(undo bool) func() {
+		return func() {
+			program := d.Divert(t, undo)
+			testutil.NoError(t, program.Start())
+			time.Sleep(time.Duration(random.IntN(600)) * time.Millisecond) // The moment is what varies here.
+			_ = program.Process.Kill()                                     // It may have ended.
+			_ = program.Wait()
+		}
+	}
+	faults := []struct {
+		name   string
+		happen func()
+	}{
+		{"an installation is killed", killed(false)},
+		{"an uninstallation is killed", killed(true)},
+		{"containerd is updated", func() {
+			newest += "x"
+			testutil.WriteFile(t, d.Path("updated.exe"), newest, 0o700)
+			bed.Rename(t, d.Path("updated.exe"), d.Shim())
+		}},
+		{"our file is deleted", func() {
+			if d.Check() == nil {
+				testutil.NoError(t, os.Remove(d.Shim()))
+			}
+		}},
+	}
+	d.install(t)
+	pod := d.RunPod(t, d.Name("faults"))
+	running := []string{d.gpu(t, pod, "fault-0", 20)}
+	for i := range 16 {
+		fault := faults[random.IntN(len(faults))]
+		t.Logf("%d: %s", i, fault.name)
+		fault.happen()
+		if _, err := d.Install(t.Context(), d.Product()); err != nil {
+			t.Fatal(err)
+		}
+		testutil.NoError(t, d.Check())
+		if got := string(bed.ReadFile(t, paths.RealShim(d.Dir()))); got != newest {
+			t.Fatal("the real shim is not the newest one")
+		}
+		if i%4 == 3 {
+			running = append(running, d.gpu(t, pod, fmt.Sprintf("fault-%d", i), 21+i/4))
+		}
+	}
+	d.MustRun(t, bed.CRINamespace, append(running, pod.ID)...)
+	for _, id := range running {
+		d.RemoveContainer(t, id)
+	}
+	d.uninstall(t, newest)
 }

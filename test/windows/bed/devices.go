@@ -81,7 +81,7 @@ func notWines(devices []discovery.Device) []discovery.Device {
 
 // programs returns the other programs that this program is, by its first argument.
 func programs() map[string]func() error {
-	return map[string]func() error{devicesCommand: printDevices, uuidsCommand: printUUIDs}
+	return map[string]func() error{devicesCommand: printDevices, uuidsCommand: printUUIDs, divertCommand: divert}
 }
 
 const (

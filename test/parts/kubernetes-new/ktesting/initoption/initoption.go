@@ -1,0 +1,2 @@
+// Package initoption has nothing, like package ktesting.
+package initoption
