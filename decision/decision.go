@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/decision/extramounts"
@@ -35,6 +36,8 @@ type Container struct {
 	Annotations, PodAnnotations map[string]string
 	// Interlock reports that the container has the interlock of the answer to Allocate.
 	Interlock bool
+	// Devices are the Windows devices of the container's spec.
+	Devices []specs.WindowsDevice
 	// HyperV reports that the container runs in a virtual machine of its own.
 	HyperV bool
 }

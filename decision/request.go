@@ -5,7 +5,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/directx-nri/directx-nri/decision/extramounts"
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
@@ -37,9 +40,10 @@ type Request struct {
 	// forged are annotations of the pod that only the kubelet may set, on the container.
 	forged []string
 
-	// visible is the request of a standalone container.
+	// visible and specGPUs are the request of a standalone container.
 	visible        string
 	visibleFromEnv bool // set by the environment variable, which an image can set
+	specGPUs       specGPUs
 
 	extraMounts []extramounts.List
 }
@@ -53,7 +57,18 @@ func ReadRequest(c Container) (request Request, ok bool) {
 		return request, len(request.allocations)+len(request.forged) > 0 || c.Interlock
 	}
 	request.visible, request.visibleFromEnv = visibleDevices(c)
-	return request, request.visible != "" && !strings.EqualFold(request.visible, visibleNone)
+	if strings.EqualFold(request.visible, visibleNone) {
+		return request, false
+	}
+	request.specGPUs = findSpecGPUs(c.Devices)
+	return request, request.visible != "" || request.specGPUs.any()
+}
+
+// OnlyLocationPaths reports whether the request consists of location paths in the container's spec.
+// They may name devices that are not GPUs, so the container starts unchanged while the node's
+// policy or GPUs are unknown.
+func (r Request) OnlyLocationPaths() bool {
+	return r.Container.Pod == nil && r.visible == "" && !r.specGPUs.allByClass
 }
 
 // allocationKeys returns the keys with IDs of allocations, sorted. The annotations of a pod are those of its
@@ -76,6 +91,36 @@ func visibleDevices(c Container) (value string, fromEnv bool) {
 	}
 	value, _ = ocispec.LookupEnv(c.OS, c.Env, VisibleVariable)
 	return strings.TrimSpace(value), true
+}
+
+// specGPUs are the GPUs among the Windows devices of a container's spec.
+type specGPUs struct {
+	allByClass    bool // all GPUs, by their interface class
+	locationPaths []string
+}
+
+func findSpecGPUs(devices []specs.WindowsDevice) specGPUs {
+	var found specGPUs
+	for _, d := range devices {
+		switch d.IDType {
+		case ocispec.IDTypeLocationPath:
+			found.locationPaths = append(found.locationPaths, d.ID)
+		case ocispec.IDTypeClass, ocispec.IDTypeClassGUID:
+			found.allByClass = found.allByClass || strings.EqualFold(strings.Trim(d.ID, "{}"), ocispec.DisplayClass)
+		}
+	}
+	return found
+}
+
+func (g specGPUs) any() bool { return g.allByClass || len(g.locationPaths) > 0 }
+
+// filter returns the GPUs of present that are in the spec. Location paths of other devices are ignored.
+func (g specGPUs) filter(present []discovery.Device) []discovery.Device {
+	return slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool {
+		isPath := func(path string) bool { return strings.EqualFold(path, d.LocationPath) }
+		isNamed := d.LocationPath != "" && slices.ContainsFunc(g.locationPaths, isPath)
+		return !isNamed && (!g.allByClass || d.CheckUsable() != nil)
+	})
 }
 
 // extraMounts returns the lists of extra mounts that c requests.

@@ -37,7 +37,7 @@ func ContainerOf(info ocispec.SpecInfo, id string) (c Container, ok bool) {
 	if kind == ContainerTypeSandbox || info.HasWindows && info.Annotations[HostProcessAnnotation] == "true" {
 		return Container{}, false
 	}
-	c = Container{OS: info.OS, ID: id, Env: info.Env, HyperV: info.HyperV}
+	c = Container{OS: info.OS, ID: id, Env: info.Env, Devices: info.Devices, HyperV: info.HyperV}
 	if kind == "" {
 		c.Annotations = info.Annotations
 	} else {

@@ -28,7 +28,7 @@ func TestContainerOf(t *testing.T) {
 		}
 	}
 	facts := ocispec.SpecInfo{OS: "windows", Env: []string{"A=B"}, Annotations: map[string]string{"c": "d"}, Devices: []specs.WindowsDevice{{ID: "x"}}, HasWindows: true, HyperV: true}
-	want := Container{OS: facts.OS, ID: "id", Env: facts.Env, Annotations: facts.Annotations, HyperV: true}
+	want := Container{OS: facts.OS, ID: "id", Env: facts.Env, Annotations: facts.Annotations, Devices: facts.Devices, HyperV: true}
 	if got, _ := ContainerOf(facts, "id"); !cmp.Equal(want, got) {
 		t.Error(cmp.Diff(want, got))
 	}

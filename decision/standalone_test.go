@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -181,4 +183,47 @@ func TestContainersThatAreNotTouched(t *testing.T) {
 func read(c Container) Request {
 	request, _ := ReadRequest(c)
 	return request
+}
+
+// TestSpecGPUs: a GPU by 'ctr run --device' gets the driver's files.
+func TestSpecGPUs(t *testing.T) {
+	t.Parallel()
+	path := func(path string) specs.WindowsDevice {
+		return specs.WindowsDevice{IDType: ocispec.IDTypeLocationPath, ID: path}
+	}
+	class := specs.WindowsDevice{IDType: "vpci-class-guid", ID: "{" + strings.ToLower(ocispec.DisplayClass) + "}"}
+	unknown := &source{listErr: errors.New("inventory.yaml:3: no")}
+	for name, test := range map[string]struct {
+		visible        string // the annotation
+		has            []specs.WindowsDevice
+		hyperV         bool
+		source         discovery.Source
+		devices, files []string // nil if the container stays as it is
+		err            error
+	}{
+		"device":                     {has: []specs.WindowsDevice{path(path1)}, devices: []string{path1}, files: []string{path1}},
+		"device and another":         {visible: "0", has: []specs.WindowsDevice{path(path1)}, devices: []string{path0, path1}, files: []string{path0, path1}},
+		"class":                      {has: []specs.WindowsDevice{class}, files: []string{path0, path1}},
+		"class and a device":         {visible: "1", has: []specs.WindowsDevice{class}, files: []string{path1, path0}},
+		"failed device":              {has: []specs.WindowsDevice{path(path2)}, devices: []string{path2}, files: []string{path2}},
+		"GPU and another PCI device": {has: []specs.WindowsDevice{path("PCIROOT(0)#PCI(0200)"), path(path0)}, devices: []string{path0}, files: []string{path0}},
+		"another PCI device":         {has: []specs.WindowsDevice{path("PCIROOT(0)#PCI(0200)")}},
+		"GPUs not known":             {has: []specs.WindowsDevice{path(path0)}, source: unknown},
+		"class, GPUs not known":      {has: []specs.WindowsDevice{class}, source: unknown, err: discovery.ErrUnknown},
+		"Hyper-V":                    {has: []specs.WindowsDevice{path(path0)}, hyperV: true},
+	} {
+		c := Container{OS: "windows", ID: "c1", Devices: test.has, HyperV: test.hyperV}
+		if test.visible != "" {
+			c.Annotations = map[string]string{VisibleAnnotation: test.visible}
+		}
+		d := decider()
+		if test.source != nil {
+			d.Source = test.source
+		}
+		edits, ok, err := decide(t.Context(), d, read(c))
+		devices, files := gpusOf(edits)
+		if !errors.Is(err, test.err) || ok != (test.files != nil) || !slices.Equal(devices, test.devices) || !slices.Equal(files, test.files) {
+			t.Errorf("%s: devices %v, files %v, ok %t, error %v", name, devices, files, ok, err)
+		}
+	}
 }

@@ -14,8 +14,11 @@ import (
 const (
 	// IDTypeLocationPath is one device by its PCIe location path.
 	IDTypeLocationPath = "vpci-location-path"
-	// IDTypeClass is all devices of an interface class.
-	IDTypeClass = "class"
+	// IDTypeClass and IDTypeClassGUID are all devices of an interface class. The
+	// specification and all versions of hcsshim have the first, and some versions also the second.
+	// https://github.com/microsoft/hcsshim/blob/v0.15.0/internal/uvm/virtual_device.go
+	IDTypeClass     = "class"
+	IDTypeClassGUID = "vpci-class-guid"
 )
 
 // DisplayClass is the interface class of GPUs. It assigns all GPUs of the node.

@@ -172,7 +172,11 @@ func (s *shim) editBundle() (err error) {
 	s.container = container
 	p, err := policy.Read(s.stateDir)
 	s.logger = newLog(s.stateDir, p, err)
-	if err != nil {
+	switch {
+	case err != nil && request.OnlyLocationPaths():
+		s.log().WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may not be GPUs")
+		return nil
+	case err != nil:
 		return decision.WithReason(decision.ReasonConfig, err)
 	}
 	ctx := context.Background()

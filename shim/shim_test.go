@@ -251,6 +251,8 @@ func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 			b := newBed(t)
 			test.breaks(b)
 			b.refuses(b.editSpec(standalone("DIRECTX_VISIBLE_DEVICES=all")), test.says)
+			// A device of another kind can have a location path, too.
+			b.keeps(`{"windows":{"devices":[{"id":"PCIROOT(0)#PCI(0200)","idType":"vpci-location-path"}]}}`)
 			if isPrivate := access.CheckPrivate(b.path("state")) == nil; durable.Exists(b.path("state/shim.log")) != isPrivate {
 				t.Errorf("the state directory is private: %t, and a log was written or not", isPrivate)
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // isHostProcess reports whether a config.json, in the form of Go's encoder, which containerd uses, is
@@ -27,6 +28,11 @@ func mayRequestGPU(config []byte) bool {
 	trimmed := bytes.TrimSpace(config)
 	if !bytes.HasPrefix(trimmed, []byte("{")) || !bytes.HasSuffix(trimmed, []byte("}")) || hasEscapes(config) {
 		return true
+	}
+	for _, idType := range []string{ocispec.IDTypeLocationPath, ocispec.IDTypeClassGUID, `"` + ocispec.IDTypeClass + `"`} {
+		if bytes.Contains(config, []byte(idType)) {
+			return true
+		}
 	}
 	return mentionsDirectX(config)
 }

@@ -22,7 +22,11 @@ func TestMayRequestGPU(t *testing.T) {
 		"variable, another case":  {`{"process":{"env":["directX_visible_devices=all"]}}`, true},
 		"word at the beginning":   {`{"directx":1}`, true},
 		"annotation":              {`{"annotations":{"directx.microsoft.com/visible-devices":"all"}}`, true},
+		"location path":           {`{"windows":{"devices":[{"idType":"vpci-location-path","id":"x"}]}}`, true},
+		"class":                   {`{"windows":{"devices":[{"idType":"class","id":"x"}]}}`, true},
+		"class in other words":    {`{"windows":{"devices":[{"idType":"vpci-class-guid","id":"x"}]}}`, true},
 		"escaped letter":          {`{"process":{"env":["\u0044IRECTX_VISIBLE_DEVICES=all"]}}`, true},
+		"escaped letter in class": {`{"idType":"cl\u0061ss"}`, true},
 		"escapes of Go's encoder": {`{"a":"sleep 1 \u0026 wait \u003c b \u003e c"}`, false},
 		"class as another value":  {`{"process":{"args":["java","classpath","lass","vpci"]}}`, false},
 		"escapes of both kinds":   {`{"a":"\u0026\u0044IRECTX"}`, true},
@@ -61,8 +65,9 @@ func TestSimilarAnnotationsDoNotCount(t *testing.T) {
 func FuzzConfigJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]},"linux":{}}`, `{"process":{"env":["\u0044IRECTX_VISIBLE_DEVICES=all"]}}`,
+		`{"windows":{"devices":[{"idType":"class","id":"5B45201D-F2F2-4F3B-85BB-30FF1F953599"}]}}`,
 		`{"annotations":{"io.kubernetes.cri.container-type":"container"},"windows":{"devices":[{"idType":"directx-nri","id":"x"}]}}`,
-		`{"ANNOTATIONS":{"directx.microsoft.com/visible-devices":"0"}}`,
+		`{"ANNOTATIONS":{"directx.microsoft.com/visible-devices":"0"}}`, `{"windows":{"devices":[{"idType":"v\u0070ci-location-path"}]}} `,
 		`{"process":{"env":["DıRECTX_VISIBLE_DEVICES=x"]},"windows":{}}`,
 	} {
 		f.Add([]byte(seed))

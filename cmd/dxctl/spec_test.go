@@ -119,7 +119,8 @@ func TestSpecAsTheShimWritesIt(t *testing.T) {
 	for text, why := range map[string]string{
 		edited:                               "it already has everything",
 		"{\"windows\": {},\n \"x\": 1.50}\n": "the container requests no GPU",
-		`{"linux":{},"process":{"env":["DIRECTX_VISIBLE_DEVICES=0"]}}`: "DIRECTX_VISIBLE_DEVICES has no effect",
+		`{"windows":{"devices":[{"id":"PCIROOT(9)","idType":"vpci-location-path"}]}}`: "none of its devices is a GPU of this node",
+		`{"linux":{},"process":{"env":["DIRECTX_VISIBLE_DEVICES=0"]}}`:                "DIRECTX_VISIBLE_DEVICES has no effect",
 	} {
 		if stdout, stderr := spec(text); stdout != text || !strings.Contains(stderr, "the spec is not changed: "+why) {
 			t.Errorf("%s: %s, want %s\n%s", text, stderr, why, stdout)

@@ -57,12 +57,16 @@ func (n node) mustHaveNoConfig(t *testing.T) {
 
 // testStandalone has containers of ctr without a flag for the runtime.
 func (n node) testStandalone(t *testing.T) {
+	first, second := n.GPUs[0], n.GPUs[1]
+	device := func(g bed.GPU) []string { return []string{"--device", "vpci-location-path://" + g.LocationPath} }
 	for name, test := range map[string]struct {
 		flags []string
 		want  []bed.GPU
 	}{
-		"all":   {bed.Visible("all"), n.GPUs},
-		"twice": {bed.Visible("1," + n.GPUs[1].LocationPath + ",0"), n.GPUs},
+		"all":    {bed.Visible("all"), n.GPUs},
+		"twice":  {bed.Visible("1," + second.LocationPath + ",0"), n.GPUs},
+		"device": {device(second), []bed.GPU{second}},
+		"both":   {append(device(first), bed.Visible("0")...), []bed.GPU{first}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -72,11 +76,17 @@ func (n node) testStandalone(t *testing.T) {
 			n.Delete(t, id)
 		})
 	}
-	t.Run("refused if none matches", func(t *testing.T) {
-		t.Parallel()
-		id := n.Name("ctr-match")
-		n.MustRefuse(t, id, n.RunImage(t, id, bed.Visible("7")...), `"7"`, "dxctl devices")
-	})
+	parallel(t,
+		part{"the class of all GPUs, with their files", func(t *testing.T) {
+			id := n.Name("ctr-class")
+			n.MustRunImage(t, id, "--device", "class://"+bed.DisplayClass)
+			n.MustHaveClass(t, id, bed.FilesOf(n.GPUs...)...)
+		}},
+		part{"refused if none matches", func(t *testing.T) {
+			id, value := n.Name("ctr-match"), "7"
+			n.MustRefuse(t, id, n.RunImage(t, id, bed.Visible(value)...), `"`+value+`"`, "dxctl devices")
+		}},
+	)
 }
 
 // testPods has pods that the kubelet gave GPUs.
@@ -186,7 +196,7 @@ func (n node) testSkipped(t *testing.T) {
 // testUntouched has containers that request no GPU.
 func (n node) testUntouched(t *testing.T) {
 	for name, flags := range map[string][]string{
-		"none": nil, "off": bed.Visible("none"), "device": {"--device", "class://" + bed.DisplayClass},
+		"none": nil, "off": bed.Visible("none"), "device": {"--device", "class://11111111-2222-3333-4444-555555555555"},
 	} {
 		t.Run("ctr "+name, func(t *testing.T) {
 			t.Parallel()
