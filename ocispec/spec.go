@@ -85,7 +85,8 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 
 	keys, variables := s.changedEnv(edits.Env)
 	editList(&e, s.process, "env", s.Env, keys, variables, s.envKey)
-	editList(&e, s.windows, "devices", s.windowsDevices, convert(edits.RemoveWindowsDevices, windowsDeviceKey), elements(edits.WindowsDevices),
+	removed := convert(edits.RemoveWindowsDevices, windowsDeviceKey)
+	editList(&e, s.windows, "devices", s.windowsDevices, removed, elements(edits.WindowsDevices),
 		func(d element[specs.WindowsDevice]) specs.WindowsDevice { return windowsDeviceKey(d.value) })
 	added := elements(convert(edits.LinuxDevices, func(d LinuxDevice) specs.LinuxDevice { return d.LinuxDevice }))
 	editList(&e, linux, "devices", devices, nil, added, func(d element[specs.LinuxDevice]) string { return d.value.Path })
