@@ -129,8 +129,12 @@ func (a *APIServer) do(method, path string, body, into any) error {
 	if method == http.MethodPatch {
 		request.SetHeader("Content-Type", string(types.MergePatchType))
 	}
-	answer, err := request.Do(context.Background()).Raw()
-	if err != nil || into == nil {
+	result := request.Do(context.Background())
+	if err := result.Error(); err != nil || into == nil { // It has the server's message, unlike that of Raw.
+		return err
+	}
+	answer, err := result.Raw()
+	if err != nil {
 		return err
 	}
 	return json.Unmarshal(answer, into)
