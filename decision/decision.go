@@ -153,7 +153,11 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Ou
 		return nil, err
 	}
 	resolver := extramounts.Resolver{ExtraMounts: d.Policy.ExtraMounts, OS: container.OS, Files: d.Files}
-	extra, err := resolver.Mounts(request.extraMounts, devices, edits.Mounts)
+	lists := request.extraMounts
+	if request.extraMountsFromEnv && !d.Policy.Standalone.Environment {
+		lists = nil
+	}
+	extra, err := resolver.Mounts(lists, devices, edits.Mounts)
 	if errors.Is(err, extramounts.ErrRead) {
 		return nil, err
 	}

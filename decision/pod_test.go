@@ -271,10 +271,12 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 	const forAll, forMain, forOther = ExtraMountsAnnotation, ExtraMountsAnnotation + ".main", ExtraMountsAnnotation + ".other"
 	for name, test := range map[string]struct {
 		pod, own map[string]string
+		env      []string
 		want     []string
 		refused  []string // parts of the error
 	}{
 		"nothing":                         {},
+		"the variable has no effect":      {env: []string{ExtraMountsVariable + "=a.exe"}},
 		"for all containers":              {pod: map[string]string{forAll: "a.exe"}, want: []string{"a.exe"}},
 		"for this one":                    {pod: map[string]string{forMain: "a.exe"}, want: []string{"a.exe"}},
 		"for another":                     {pod: map[string]string{forOther: "a.exe"}},
@@ -293,7 +295,7 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 			d, ids := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
 			d.Files, d.Policy = storeFiles{}, permissive()
 			c := ofPod(ids)
-			c.PodAnnotations = test.pod
+			c.PodAnnotations, c.Env = test.pod, test.env
 			maps.Copy(c.Annotations, test.own)
 			edits, ok, err := decide(t.Context(), d, read(c))
 			_, checkErr := d.Store.GetFor(ids[display], allocation.Holder{PodUID: "other", Container: "main"})
@@ -322,12 +324,27 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 
 func TestStandaloneRequestsExtraMounts(t *testing.T) {
 	t.Parallel()
-	d := decider()
-	d.Files, d.Policy = storeFiles{}, permissive()
-	c := Container{OS: "windows", ID: "c1", Annotations: map[string]string{VisibleAnnotation: "0", ExtraMountsAnnotation: "a.exe"}}
-	edits, _, err := decide(t.Context(), d, read(c))
-	if got := mounted(edits); err != nil || !slices.Equal(got, []string{"a.exe"}) {
-		t.Errorf("%v, error %v", got, err)
+	annotation, variable := map[string]string{ExtraMountsAnnotation: "a.exe"}, []string{ExtraMountsVariable + "=b.exe"}
+	for name, test := range map[string]struct {
+		annotations map[string]string
+		env         []string
+		ignores     bool // environment variables
+		want        []string
+	}{
+		"annotation":           {annotations: annotation, want: []string{"a.exe"}},
+		"both":                 {annotations: annotation, env: variable, want: []string{"a.exe"}},
+		"environment variable": {env: variable, want: []string{"b.exe"}},
+		"variable ignored":     {env: variable, ignores: true},
+	} {
+		d := decider()
+		d.Files, d.Policy = storeFiles{}, permissive()
+		d.Policy.Standalone.Environment = !test.ignores
+		c := Container{OS: "windows", ID: "c1", Env: test.env, Annotations: map[string]string{VisibleAnnotation: "0"}}
+		maps.Copy(c.Annotations, test.annotations)
+		edits, _, err := decide(t.Context(), d, read(c))
+		if got := mounted(edits); err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, error %v", name, got, err)
+		}
 	}
 }
 

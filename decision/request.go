@@ -24,12 +24,16 @@ const (
 	visibleNone = "none"
 )
 
-// ExtraMountsAnnotation is a request for extra mounts, in the format of [extramounts.List]. The annotation
+// A request for extra mounts, in the format of [extramounts.List]. The annotation
 // of a pod is for all of its containers with an allocation; with a dot and a
 // container's name appended it is for that container, which gets the files of both.
 // (Kubernetes limits the name after the slash to 63 characters, so this works for
-// container names of up to 50.)
-const ExtraMountsAnnotation = "directx.microsoft.com/extra-mounts"
+// container names of up to 50.) The environment variable is for standalone containers, because ctr on Windows
+// drops annotations. An image can set it, too, so it has an effect only if the policy allows it.
+const (
+	ExtraMountsAnnotation = "directx.microsoft.com/extra-mounts"
+	ExtraMountsVariable   = "DIRECTX_EXTRA_MOUNTS"
+)
 
 // Request is what a container requests, read once by [ReadRequest].
 type Request struct {
@@ -45,13 +49,15 @@ type Request struct {
 	visibleFromEnv bool // set by the environment variable, which an image can set
 	specGPUs       specGPUs
 
-	extraMounts []extramounts.List
+	extraMounts        []extramounts.List
+	extraMountsFromEnv bool
 }
 
 // ReadRequest returns the request of c. ok is false if c requests no GPU; then it must
 // not be changed, whatever the state of this node.
 func ReadRequest(c Container) (request Request, ok bool) {
-	request = Request{Container: c, extraMounts: extraMounts(c)}
+	request = Request{Container: c}
+	request.extraMounts, request.extraMountsFromEnv = extraMounts(c)
 	if c.Pod != nil {
 		request.allocations, request.forged = allocationKeys(c.Annotations), allocationKeys(c.PodAnnotations)
 		return request, len(request.allocations)+len(request.forged) > 0 || c.Interlock
@@ -124,7 +130,7 @@ func (g specGPUs) filter(present []discovery.Device) []discovery.Device {
 }
 
 // extraMounts returns the lists of extra mounts that c requests.
-func extraMounts(c Container) (lists []extramounts.List) {
+func extraMounts(c Container) (lists []extramounts.List, fromEnv bool) {
 	annotations, keys := c.Annotations, []string{ExtraMountsAnnotation}
 	if c.Pod != nil {
 		annotations, keys = c.PodAnnotations, append(keys, ExtraMountsAnnotation+"."+c.Name)
@@ -134,5 +140,10 @@ func extraMounts(c Container) (lists []extramounts.List) {
 			lists = append(lists, extramounts.List{Origin: "annotation " + key, Text: value})
 		}
 	}
-	return lists
+	if c.Pod == nil && len(lists) == 0 {
+		if value, _ := ocispec.LookupEnv(c.OS, c.Env, ExtraMountsVariable); value != "" {
+			return []extramounts.List{{Origin: "environment variable " + ExtraMountsVariable, Text: value}}, true
+		}
+	}
+	return lists, false
 }
