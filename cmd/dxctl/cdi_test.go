@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +36,9 @@ func TestGenerateCDI(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "cdi", "directx-nri.yaml")
 	printed, err := generate(t, gpus)
 	testutil.NoError(t, err)
-	golden(t, "cdi", strings.ReplaceAll(printed, library, "LIBRARY"))
+	// The owner of a device node depends on the user namespace.
+	owners := regexp.MustCompile(`([ug]id): \d+`)
+	golden(t, "cdi", owners.ReplaceAllString(strings.ReplaceAll(printed, library, "LIBRARY"), "$1: 0"))
 	o := gpuFlags{Inventory: privateFile(t, "gpus.yaml", inventoryHead+gpus), StateDir: t.TempDir()}
 	spec, _, err := cdiSpec(t.Context(), &o, io.Discard)
 	testutil.NoError(t, err)
