@@ -17,15 +17,14 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 type allocationsOptions struct {
 	gpuFlags
-	criSocket, output string
-	now               func() time.Time
+	output string
+	now    func() time.Time
 }
 
 // newAllocationsCommand returns 'dxctl allocations'.
@@ -34,12 +33,8 @@ func newAllocationsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "allocations",
 		Short: "List which containers hold which GPUs",
-		Long: `Lists the allocated replicas and the containers that hold them, with a state:
-
-  held     the pod runs
-  stale    the pod does not run; the record ends soon
-  waiting  the container has not been created yet
-  unknown  the node's pods cannot be listed
+		Long: `Lists the allocated replicas and the containers that hold them. A replica without a pod waits for its
+container to be created.
 
 Requires root or an administrator.`,
 		Example: `  dxctl allocations -o json`,
@@ -47,18 +42,9 @@ Requires root or an administrator.`,
 	}
 	flags := command.Flags()
 	o.AddFlags(flags)
-	flags.StringVar(&o.criSocket, "cri-socket", paths.Default().CRI, "containerd's CRI `SOCKET` or named pipe")
 	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON)
 	return command
 }
-
-// The states of an allocation.
-const (
-	stateHeld    = "held"
-	stateStale   = "stale"
-	stateWaiting = "waiting"
-	stateUnknown = "unknown"
-)
 
 // allocationReport is an allocated replica. The names of its fields are stable.
 type allocationReport struct {
@@ -72,9 +58,6 @@ type allocationReport struct {
 	InstanceID   string `json:"instanceID"`
 	Description  string `json:"description,omitempty"`
 	LocationPath string `json:"locationPath,omitempty"`
-	// State is "held", "stale", "waiting" or "unknown", and Reason is why.
-	State  string `json:"state"`
-	Reason string `json:"reason,omitempty"`
 	// Namespace, Pod, PodUID and Container are the holder.
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
@@ -110,41 +93,20 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	return nil
 }
 
-// reports returns the reports of allocations, with the names of GPUs and pods.
+// reports returns the reports of allocations, with the names of GPUs.
 func (o *allocationsOptions) reports(ctx context.Context, stderr io.Writer, entries []allocation.Entry) []allocationReport {
 	devices, _, err := o.Devices(ctx, stderr, runtime.GOOS)
 	if err != nil {
 		fmt.Fprintf(stderr, "The GPUs are shown without their names: %s\n", errlog.Text(err))
 	}
-	var pods cri.Pods // nil if they are unknown
-	if slices.ContainsFunc(entries, func(e allocation.Entry) bool { return e.Holder != nil }) {
-		if pods, err = cri.ReadPods(ctx, o.criSocket); err != nil {
-			fmt.Fprintf(stderr, "The pods of this node are unknown: %s; set --cri-socket\n", errlog.Text(err))
-		}
-	}
-	return newAllocationReports(entries, devices, pods)
-}
-
-func stateOf(e allocation.Entry, pods cri.Pods) (state, reason string) {
-	switch {
-	case e.BindingUnreadable:
-		return stateUnknown, "its holder cannot be read"
-	case e.Holder == nil:
-		return stateWaiting, ""
-	case pods == nil:
-		return stateUnknown, "the pods of this node are unknown"
-	case pods[e.Holder.PodUID].Ready:
-		return stateHeld, ""
-	}
-	return stateStale, "containerd has no running sandbox of its pod"
+	return newAllocationReports(entries, devices)
 }
 
 // newAllocationReports returns a report for each replica of entries, ordered by GPU and age.
-func newAllocationReports(entries []allocation.Entry, devices []discovery.Device, pods cri.Pods) []allocationReport {
+func newAllocationReports(entries []allocation.Entry, devices []discovery.Device) []allocationReport {
 	reports := []allocationReport{}
 	for _, e := range entries {
-		state, reason := stateOf(e, pods)
-		r := allocationReport{Allocation: string(e.ID), Resource: e.Resource, State: state, Reason: reason, AllocatedAt: e.CreatedAt}
+		r := allocationReport{Allocation: string(e.ID), Resource: e.Resource, AllocatedAt: e.CreatedAt}
 		if h := e.Holder; h != nil {
 			r.Namespace, r.Pod, r.PodUID, r.Container = h.PodNamespace, h.PodName, h.PodUID, h.Container
 			r.Since = &e.BoundAt
@@ -162,8 +124,8 @@ func newAllocationReports(entries []allocation.Entry, devices []discovery.Device
 
 func (o *allocationsOptions) print(stdout io.Writer, reports []allocationReport) error {
 	return cli.List[allocationReport]{
-		Header: []string{"GPU", "DESCRIPTION", "REPLICA", "RESOURCE", "POD", "CONTAINER", "SINCE", "STATE"},
-		Wide:   []string{"POD UID", "INSTANCE ID", "ALLOCATION", "REASON"},
+		Header: []string{"GPU", "DESCRIPTION", "REPLICA", "RESOURCE", "POD", "CONTAINER", "SINCE"},
+		Wide:   []string{"POD UID", "INSTANCE ID", "ALLOCATION"},
 		Cells: func(r allocationReport) []string {
 			replica, pod, since := r.Replica, "", ""
 			if _, number, ok := allocation.ParseReplicaID(replica); ok {
@@ -173,8 +135,8 @@ func (o *allocationsOptions) print(stdout io.Writer, reports []allocationReport)
 				pod, since = r.Namespace+"/"+r.Pod, duration.HumanDuration(o.now().Sub(*r.Since))
 			}
 			return []string{
-				cmp.Or(r.LocationPath, r.InstanceID), r.Description, replica, path.Base(r.Resource), pod, r.Container, since, r.State,
-				r.PodUID, r.InstanceID, r.Allocation, r.Reason,
+				cmp.Or(r.LocationPath, r.InstanceID), r.Description, replica, path.Base(r.Resource), pod, r.Container, since,
+				r.PodUID, r.InstanceID, r.Allocation,
 			}
 		},
 	}.Print(stdout, o.output, reports)

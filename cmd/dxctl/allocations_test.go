@@ -12,7 +12,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -38,45 +37,13 @@ func entry(name, uid string, replica string) allocation.Entry {
 	return e
 }
 
-func TestAllocationStates(t *testing.T) {
-	t.Parallel()
-	held, nameless, unclear := entry("a", "uid-a", "0"), entry("", "uid-a", "0"), entry("", "", "0")
-	nameless.Holder.PodNamespace = ""
-	unclear.BindingUnreadable = true
-	pod := func(uid string, ready bool) cri.Pods {
-		return cri.Pods{uid: {Namespace: "default", Name: "a", Ready: ready}}
-	}
-	for name, test := range map[string]struct {
-		entry allocation.Entry
-		pods  cri.Pods
-		want  string
-	}{
-		"runs":                       {held, pod("uid-a", true), stateHeld},
-		"not presented":              {entry("", "", "0"), cri.Pods{}, stateWaiting},
-		"its binding cannot be read": {unclear, cri.Pods{}, stateUnknown},
-		"gone":                       {held, cri.Pods{}, stateStale},
-		"its sandbox has ended":      {held, pod("uid-a", false), stateStale},
-		"its pod was recreated":      {held, pod("uid-b", true), stateStale},
-		"no answer":                  {held, nil, stateUnknown},
-		"a pod of no name":           {nameless, pod("uid-a", true), stateHeld},
-	} {
-		got, reason := stateOf(test.entry, test.pods)
-		if got != test.want {
-			t.Errorf("%s: %s (%s), want %s", name, got, reason, test.want)
-		}
-		if plain := got == stateHeld || got == stateWaiting; plain == (reason != "") {
-			t.Errorf("%s: %s for the reason %q", name, got, reason)
-		}
-	}
-}
-
 func TestAllocationsOutput(t *testing.T) {
 	t.Parallel()
 	devices := []discovery.Device{{InstanceID: strings.ToLower(firstGPU), Description: "NVIDIA Tesla T4", LocationPath: "PCIROOT(0)#PCI(1B00)"}}
 	both := entry("b", "uid-b", "2")
 	both.Replicas = append(both.Replicas, allocation.Replica{ID: allocation.GPUKey(secondGPU) + "-0", InstanceID: secondGPU})
 	entries := []allocation.Entry{entry("c", "uid-c", "10"), entry("a", "uid-a", "0"), both, entry("", "", "1")}
-	reports := newAllocationReports(entries, devices, cri.Pods{"uid-a": {Ready: true}, "uid-b": {Ready: true}})
+	reports := newAllocationReports(entries, devices)
 	now := entries[0].BoundAt.Add(3 * time.Hour)
 	for _, output := range []string{cli.Table, cli.Wide, cli.JSON} {
 		o := allocationsOptions{output: output, now: func() time.Time { return now }}
@@ -99,33 +66,28 @@ func writeAllocations(t *testing.T) (state string) {
 	return b.state
 }
 
-// runAllocations runs the command on a node without containerd and GPUs.
+// runAllocations runs the command on a node without GPUs.
 func runAllocations(t *testing.T, state string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	none := filepath.Join(t.TempDir(), "none")
-	return runCommand(t.Context(), t, "", append([]string{"allocations", "--state-dir", state, "--inventory", none, "--cri-socket", none}, args...)...)
+	return runCommand(t.Context(), t, "", append([]string{"allocations", "--state-dir", state, "--inventory", none}, args...)...)
 }
 
-func TestAllocationsWithoutContainerd(t *testing.T) {
+func TestAllocationsOfUnknownGPUs(t *testing.T) {
 	t.Parallel()
 	stdout, stderr, err := runAllocations(t, writeAllocations(t), "-o", "json")
 	var reports []allocationReport
 	if err := errors.Join(err, json.Unmarshal([]byte(stdout), &reports)); err != nil || len(reports) != 3 {
 		t.Fatalf("%v: %s", err, stdout)
 	}
-	if r := reports[0]; r.State != stateUnknown || r.Reason == "" || r.Since == nil {
-		t.Errorf("the state of a record that is bound: %+v", r)
-	}
-	if r := reports[0]; r.Pod != "a" || r.InstanceID != "GPU-a" || r.LocationPath != "" {
+	if r := reports[0]; r.Pod != "a" || r.InstanceID != "GPU-a" || r.LocationPath != "" || r.Since == nil {
 		t.Errorf("the pod and GPU of a record that is bound: %+v", r)
 	}
-	if r := reports[2]; r.State != stateWaiting || r.Since != nil || r.AllocatedAt.IsZero() {
+	if r := reports[2]; r.Pod != "" || r.Since != nil || r.AllocatedAt.IsZero() {
 		t.Errorf("%+v", r)
 	}
-	for _, want := range []string{"shown without their names", "The pods of this node are unknown: ", "list containerd's pods", "set --cri-socket"} {
-		if !strings.Contains(stderr, want) {
-			t.Errorf("no %q in %s", want, stderr)
-		}
+	if want := "shown without their names"; !strings.Contains(stderr, want) {
+		t.Errorf("no %q in %s", want, stderr)
 	}
 }
 

@@ -1,11 +1,10 @@
-// Package cri reads the configuration, pods and containers of a node's containerd from its CRI socket.
+// Package cri reads the configuration and the containers of a node's containerd from its CRI socket.
 package cri
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -23,38 +22,6 @@ func dial(socket string) (*grpc.ClientConn, runtime.RuntimeServiceClient, error)
 		return nil, nil, fmt.Errorf("connect to containerd: %w", err)
 	}
 	return connection, runtime.NewRuntimeServiceClient(connection), nil
-}
-
-// Pod is a pod that containerd has a sandbox of.
-type Pod struct {
-	Namespace, Name string
-	// Ready reports whether one of its sandboxes is ready.
-	Ready bool
-}
-
-// Pods are pods by UID.
-type Pods map[string]Pod
-
-// ReadPods returns the pods that containerd has a sandbox of, within 2 seconds.
-func ReadPods(ctx context.Context, socket string) (Pods, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	connection, client, err := dial(socket)
-	if err != nil {
-		return nil, err
-	}
-	defer connection.Close()
-	list, err := client.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("list containerd's pods: %w", err)
-	}
-	pods := Pods{}
-	for _, item := range list.GetItems() {
-		metadata := item.GetMetadata()
-		ready := pods[metadata.GetUid()].Ready || item.GetState() == runtime.PodSandboxState_SANDBOX_READY
-		pods[metadata.GetUid()] = Pod{Namespace: metadata.GetNamespace(), Name: metadata.GetName(), Ready: ready}
-	}
-	return pods, nil
 }
 
 const (
