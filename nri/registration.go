@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -52,6 +53,10 @@ func (p *Plugin) Run(ctx context.Context) {
 		case errors.Is(err, errConnectionLost):
 			losses, lastErr = 0, ""
 		}
+		delay := retryDelay(p.retryInterval, losses)
+		if errors.Is(err, cri.ErrTooLarge) {
+			delay = max(delay, retryDelay(p.retryInterval, 1)) // Each check asks containerd about all containers.
+		}
 		err = fmt.Errorf("%w on %s: %w", errUnregistered, p.config.Socket, cri.WithNRIRemedy(err))
 		p.notReady.Store(&err)
 		if lastErr.Changed(err) {
@@ -60,7 +65,7 @@ func (p *Plugin) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(retryDelay(p.retryInterval, losses)):
+		case <-time.After(delay):
 		}
 	}
 }
@@ -81,6 +86,10 @@ const (
 // runSession registers the plugin once, unless that can crash the runtime. It returns when the connection is
 // lost, with [errConnectionLost] if the plugin was registered.
 func (p *Plugin) runSession(ctx context.Context) error {
+	// A containerd whose NRI is off is not asked again and again.
+	if _, err := os.Stat(p.config.Socket); err != nil {
+		return err
+	}
 	readCtx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	runtime, err := p.readRuntime(readCtx)

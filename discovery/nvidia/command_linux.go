@@ -25,8 +25,13 @@ func newCommand(ctx context.Context, hostRoot string, _ []discovery.Device) (*ex
 	if err != nil {
 		return nil, err
 	}
+	var libraries []string
+	if dir, err := findProgram(root, wslLibraries); err == nil {
+		libraries = append(libraries, dir)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	command := exec.CommandContext(ctx, program)
-	libraries := wslLibraries
 	if root != "/" {
 		// Only /usr/lib and /dev may be mounted: not /lib64, nor the loader's cache.
 		name := map[string]string{"amd64": "ld-linux-x86-64.so.2", "arm64": "ld-linux-aarch64.so.1"}[runtime.GOARCH]
@@ -36,16 +41,17 @@ func newCommand(ctx context.Context, hostRoot string, _ []discovery.Device) (*ex
 		if err != nil {
 			return nil, err
 		}
-		libraries += ":" + filepath.Dir(loader)
+		libraries = append(libraries, filepath.Dir(loader))
 		command.Path, command.Args = loader, append([]string{loader}, command.Args...)
 		command.Dir = "/"
 		command.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
 	}
-	command.Env = []string{"LD_LIBRARY_PATH=" + libraries}
+	command.Env = []string{"LD_LIBRARY_PATH=" + strings.Join(libraries, ":")}
 	return command, nil
 }
 
-// findProgram returns the path below root of the first of paths that exists, with all links followed.
+// findProgram returns the path below root of the first of paths that exists, a program or the directory of its
+// libraries, with all links followed.
 func findProgram(root string, paths ...string) (found string, err error) {
 	for _, path := range paths {
 		if found, err = access.CheckProgram(root, path); !errors.Is(err, fs.ErrNotExist) {

@@ -60,6 +60,7 @@ func TestNewCommand(t *testing.T) {
 		"missing":                     {map[string]fs.FileMode{loader: 0o755}, nil, missing},
 		"no glibc":                    {map[string]fs.FileMode{"/usr/bin/nvidia-smi": 0o755}, nil, missing},
 		"others can write it":         {map[string]fs.FileMode{"/usr/bin/nvidia-smi": 0o757}, nil, access.ErrUntrusted.Error()},
+		"others can write a library":  {map[string]fs.FileMode{"/usr/bin/nvidia-smi": 0o755, wslLibraries: 0o757, loader: 0o755}, nil, access.ErrUntrusted.Error()},
 		"others can write the loader": {map[string]fs.FileMode{"/usr/bin/nvidia-smi": 0o755, loader: 0o757}, nil, access.ErrUntrusted.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -70,11 +70,6 @@ func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Rec
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open allocation records in %s: %w", dir, err), r.Close())
 	}
-	// A record that cannot be read has no number above the current time, unless the clock was set back.
-	r.lastSequence.Store(uint64(time.Now().UnixNano()))
-	if n := len(r.records); n > 0 {
-		r.lastSequence.Store(max(r.lastSequence.Load(), r.records[n-1].Sequence))
-	}
 	return r, nil
 }
 
@@ -92,7 +87,16 @@ func (r *Recorder) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.readRecords(ctx)
+	if err := r.readRecords(ctx); err != nil {
+		return err
+	}
+	// A record that cannot be read has no number above the current time, unless the clock was set back.
+	last := max(r.lastSequence.Load(), uint64(time.Now().UnixNano()))
+	if n := len(r.records); n > 0 {
+		last = max(last, r.records[n-1].Sequence)
+	}
+	r.lastSequence.Store(last)
+	return nil
 }
 
 // Close releases the directory's lock. The records stay.

@@ -4,6 +4,7 @@ package cri
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc"
@@ -33,8 +34,11 @@ const (
 	extraBytes = 1 << 10
 )
 
-// CheckSynchronizeSize returns an error if containerd may have more pods and containers than it
-// can send to an NRI plugin in one message.
+// ErrTooLarge means that containerd can crash when an NRI plugin registers.
+var ErrTooLarge = errors.New("an NRI plugin cannot register")
+
+// CheckSynchronizeSize returns an error that matches [ErrTooLarge] if containerd may have more pods and containers
+// than it can send to an NRI plugin in one message.
 func CheckSynchronizeSize(ctx context.Context, socket string) error {
 	connection, client, err := dial(socket)
 	if err != nil {
@@ -62,16 +66,16 @@ func CheckSynchronizeSize(ctx context.Context, socket string) error {
 		if status.Code(err) == codes.NotFound {
 			continue // It was removed after the list was made.
 		}
-		if err != nil {
-			return fmt.Errorf("get the size of container %s: %w", c.GetId(), err)
-		}
 		var info struct {
 			Spec struct {
 				Process, Mounts, Hooks, Annotations json.RawMessage
 				Linux                               struct{ Devices, Resources json.RawMessage }
 			} `json:"runtimeSpec"`
 		}
-		if err := json.Unmarshal([]byte(answer.GetInfo()["info"]), &info); err != nil {
+		if err == nil {
+			err = json.Unmarshal([]byte(answer.GetInfo()["info"]), &info)
+		}
+		if err != nil {
 			return fmt.Errorf("get the size of container %s: %w", c.GetId(), err)
 		}
 		s := info.Spec
@@ -87,8 +91,8 @@ func CheckSynchronizeSize(ctx context.Context, socket string) error {
 			largest = p
 		}
 	}
-	return fmt.Errorf("the pods and containers of this node have %d KiB of environment variables, annotations and the like, and containerd can crash when it sends more than %d KiB to a plugin; "+
+	return fmt.Errorf("%w: the pods and containers of this node have %d KiB of environment variables, annotations and the like, and containerd can crash when it sends more than %d KiB to a plugin; "+
 		"delete the largest, such as pod %s/%s with %d KiB",
-		total>>10, maxSynchronizeBytes>>10, largest.GetMetadata().GetNamespace(), largest.GetMetadata().GetName(),
+		ErrTooLarge, total>>10, maxSynchronizeBytes>>10, largest.GetMetadata().GetNamespace(), largest.GetMetadata().GetName(),
 		byPod[largest.GetId()]>>10)
 }

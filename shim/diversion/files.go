@@ -114,10 +114,8 @@ func companions() []string { return []string{"LinuxBootFiles", "WindowsBootFiles
 func (d *Diversion) linkCompanions() error {
 	for _, name := range companions() {
 		from, to := filepath.Join(d.dir, name), filepath.Join(d.workDir(), name)
-		if err := os.RemoveAll(to); err != nil {
-			return err
-		}
 		if !durable.Exists(from) {
+			_ = d.files.remove(to) // It may be in use.
 			continue
 		}
 		err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
@@ -126,9 +124,16 @@ func (d *Diversion) linkCompanions() error {
 			}
 			linked := to + strings.TrimPrefix(path, from)
 			if entry.IsDir() {
-				return os.Mkdir(linked, 0o755)
+				return os.MkdirAll(linked, 0o755)
 			}
-			return d.files.link(path, linked)
+			info, err := os.Stat(path)
+			if before, beforeErr := os.Stat(linked); err == nil && beforeErr == nil {
+				if os.SameFile(info, before) {
+					return nil // It may be in use.
+				}
+				err = d.files.remove(linked)
+			}
+			return errors.Join(err, d.files.link(path, linked))
 		})
 		if err != nil {
 			return err
