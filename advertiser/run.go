@@ -56,7 +56,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	}
 	d.reportModes(p)
 	source, resolved := modes.ResolvePolicy(source, p, d.compiler.NodeOS)
-	plugin := deviceplugin.New(d.pluginConfig(resolved, source))
+	plugin := deviceplugin.New(ctx, d.pluginConfig(resolved, source))
 	d.status.Store(&status{devicePlugin: plugin})
 	d.hasAdvertised = true
 	return plugin.Run(ctx)

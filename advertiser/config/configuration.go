@@ -3,7 +3,9 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"reflect"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -55,6 +57,12 @@ func asWindowsPath(value any) any { return winpath.Clean(fmt.Sprint(value)) }
 // check returns the errors in a policy that the schema does not find.
 func (c Compiler) check(p policy.Policy) error {
 	var found problems
+	for path, value := range map[string]string{"inventory": p.CompiledFrom.Inventory, "shim.log": p.Shim.Log} {
+		isAbs := filepath.IsAbs(value) || c.NodeOS == "linux" && strings.HasPrefix(value, "/") || c.NodeOS == "windows" && winpath.IsAbs(value)
+		if value != "" && !isAbs { // The schema accepts the form of both systems.
+			found.add(path, "%q is not an absolute path", value)
+		}
+	}
 	if p.Injection == policy.InjectByNRI && c.NodeOS == "windows" {
 		found.add("injection", "containerd calls no NRI plugin on Windows: use shim or kubelet")
 	}

@@ -257,8 +257,8 @@ func run(t testing.TB, config Config) *running {
 
 func runWith(t testing.TB, config Config, timing timing) *running {
 	t.Helper()
-	a := newPlugin(config, timing)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	a := newPlugin(ctx, config, timing)
 	r := &running{Plugin: a, cancel: cancel, ended: make(chan error, 1)}
 	go func() { r.ended <- a.Run(ctx) }()
 	t.Cleanup(func() { r.stop(t) })

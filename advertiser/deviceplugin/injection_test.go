@@ -141,3 +141,33 @@ func TestCheckAlive(t *testing.T) {
 	a.listingBegan = time.Now().Add(-maxSilence)
 	testutil.CheckError(t, "no list for long", a.CheckAlive(), "not been listed")
 }
+
+// TestInjectionBeginsWithWhatIsHeld: without records, the kubelet's first lists have what its containers hold.
+func TestInjectionBeginsWithWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	const old = "example.com/old"
+	k := newBed(t, displayGPU("A"))
+	k.config.KubeletAnswer = answerWithDevices
+	k.config.Pods = &PodTracker{now: time.Now, list: func(context.Context) ([]containerDevices, error) {
+		held := map[string][]string{old: {idOf("A-1")}, displayResource: {idOf("B-0")}, "nvidia.com/gpu": {"GPU-0"}, "example.com/x": {"x-0"}}
+		return []containerDevices{{replicaIDs: held}}, nil
+	}}
+	p := newPlugin(t.Context(), k.config, fastTiming())
+	p.refresh(t.Context())
+	want := map[string]map[string]string{
+		displayResource: {idOf("A-0"): v1beta1.Healthy, idOf("A-1"): v1beta1.Unhealthy, idOf("B-0"): v1beta1.Unhealthy},
+		computeResource: {},
+		old:             {idOf("A-0"): v1beta1.Unhealthy, idOf("A-1"): v1beta1.Healthy},
+	}
+	got := map[string]map[string]string{}
+	for name, s := range p.servers {
+		got[name] = map[string]string{}
+		pool, _ := s.current()
+		for _, d := range pool.list().GetDevices() {
+			got[name][d.GetID()] = d.GetHealth()
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lists (-want +got):\n%s", diff)
+	}
+}

@@ -115,23 +115,26 @@ type Plugin struct {
 }
 
 // New returns a plugin.
-func New(config Config) *Plugin { return newPlugin(config, defaultTiming()) }
+func New(ctx context.Context, config Config) *Plugin { return newPlugin(ctx, config, defaultTiming()) }
 
-// newPlugin returns a plugin with a server for each resource that has a rule or a record.
-func newPlugin(config Config, timing timing) *Plugin {
+// newPlugin returns a plugin with a server for each resource that has a rule, a record or, with kubelet injection,
+// which has no records, a container: the kubelet's first lists must be complete.
+func newPlugin(ctx context.Context, config Config, timing timing) *Plugin {
 	p := &Plugin{
 		config: config, timing: timing, servers: map[string]*server{}, guard: newAllocateGuard(config, timing),
 		devicesChanged: make(chan struct{}, 1),
 	}
-	records := config.Recorder.Refresh()
+	if config.KubeletAnswer != nil {
+		p.containers, _ = config.Pods.list(ctx) // refresh lists them again.
+	}
+	held := newHoldings(config.Recorder.Refresh(), p.containers)
 	rules := map[string]policy.ResourceRule{} // the first rule of each resource
-	for _, record := range records {
-		rules[record.Resource] = policy.ResourceRule{}
+	for resource := range held {
+		rules[resource] = policy.ResourceRule{}
 	}
 	for _, rule := range slices.Backward(config.Policy.Resources) {
 		rules[rule.Name] = rule
 	}
-	held := newHoldings(records, nil)
 	for name, rule := range rules {
 		// The kubelet's first list must have all replicas that it has allocated.
 		first := (&pool{resource: name, rule: rule}).next(nil, held)
@@ -220,9 +223,11 @@ func (p *Plugin) refresh(ctx context.Context) {
 	}
 	p.lastTrackErr.Log(p.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept",
 		"The pods that hold GPUs are known again")
-	p.mu.Lock()
-	p.containers = containers
-	p.mu.Unlock()
+	if containers != nil { // Otherwise the last ones hold what they held.
+		p.mu.Lock()
+		p.containers = containers
+		p.mu.Unlock()
+	}
 }
 
 // identifyKubelet identifies the kubelet's process by its registration socket. It fails while the
@@ -272,7 +277,11 @@ func (p *Plugin) logChanges(devices []resources.Device) {
 		}
 		p.states[d.InstanceID] = state
 		if state != before[d.InstanceID] {
-			p.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID, "state": state}).Info("GPU found or changed")
+			level := logrus.InfoLevel
+			if d.Rule != nil && !d.Health.OK() {
+				level = logrus.WarnLevel
+			}
+			p.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID, "state": state}).Log(level, "GPU found or changed")
 		}
 	}
 	for id := range before {

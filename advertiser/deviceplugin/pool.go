@@ -92,7 +92,9 @@ func newHoldings(records []allocation.Entry, containers []containerDevices) hold
 	for _, c := range containers {
 		for resource, ids := range c.replicaIDs {
 			for _, id := range ids {
-				add(resource, id, "")
+				if _, _, ok := allocation.ParseReplicaID(id); ok { // Others are of other plugins.
+					add(resource, id, "")
+				}
 			}
 		}
 	}

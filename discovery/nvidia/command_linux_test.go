@@ -60,14 +60,18 @@ func TestNewCommand(t *testing.T) {
 		"missing":                     {map[string]fs.FileMode{loader: 0o755}, nil, missing},
 		"no glibc":                    {map[string]fs.FileMode{"/usr/bin/nvidia-smi": 0o755}, nil, missing},
 		"others can write it":         {map[string]fs.FileMode{"/usr/bin/nvidia-smi": 0o757}, nil, access.ErrUntrusted.Error()},
-		"others can write a library":  {map[string]fs.FileMode{"/usr/bin/nvidia-smi": 0o755, wslLibraries: 0o757, loader: 0o755}, nil, access.ErrUntrusted.Error()},
+		"others can write libraries":  {map[string]fs.FileMode{"/usr/bin/nvidia-smi": 0o755, wslLibraries + "/libcuda.so.1": 0o755, wslLibraries: 0o757}, nil, access.ErrUntrusted.Error()},
 		"others can write the loader": {map[string]fs.FileMode{"/usr/bin/nvidia-smi": 0o755, loader: 0o757}, nil, access.ErrUntrusted.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			root := t.TempDir()
 			for path, mode := range test.programs {
-				testutil.WriteFile(t, filepath.Join(root, path), "", mode)
+				if path != wslLibraries {
+					testutil.WriteFile(t, filepath.Join(root, path), "", mode)
+				}
+			}
+			for path, mode := range test.programs {
 				testutil.NoError(t, os.Chmod(filepath.Join(root, path), mode))
 			}
 			command, err := newCommand(t.Context(), root, nil)

@@ -20,7 +20,7 @@ import (
 const (
 	// queryTimeout is the time limit of nvidia-smi. It takes seconds when the system starts, and the
 	// driver can hang. The kubelet waits for it before the first list.
-	queryTimeout = 5 * time.Second
+	queryTimeout = 2 * time.Second
 	// retryInterval is the time after which an unknown UUID is queried again.
 	retryInterval = time.Minute
 )

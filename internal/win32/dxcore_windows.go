@@ -76,7 +76,6 @@ func Adapters() (all []Adapter, err error) {
 		return nil, fmt.Errorf("DXCoreCreateAdapterFactory: %w", err)
 	}
 	defer factory.release()
-	lists := 0
 	for _, attribute := range []struct {
 		id       windows.GUID
 		graphics bool
@@ -90,11 +89,9 @@ func Adapters() (all []Adapter, err error) {
 		{newGUID(0xb71b0d41, 0x1088, 0x422f, 0xa2, 0x7c, 0x02, 0x50, 0xb7, 0xd3, 0xa9, 0x88), false},
 	} {
 		list, listErr := adaptersWith(factory, attribute.id)
-		if listErr != nil {
-			err = listErr
-			continue
+		if listErr != nil && attribute.graphics {
+			return nil, listErr // A GPU would be compute-only.
 		}
-		lists++
 		for _, a := range list {
 			i := slices.IndexFunc(all, func(known Adapter) bool { return known.LUID == a.LUID && a.LUID != 0 })
 			if i < 0 {
@@ -103,9 +100,6 @@ func Adapters() (all []Adapter, err error) {
 			all[i].Graphics = all[i].Graphics || attribute.graphics
 			all[i].Compute = all[i].Compute || !attribute.graphics
 		}
-	}
-	if lists == 0 {
-		return nil, err
 	}
 	return all, nil
 }
