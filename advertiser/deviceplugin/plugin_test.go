@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -143,13 +144,17 @@ func TestMissingGPUs(t *testing.T) {
 	k.await(displayResource, "")
 }
 
+// TestRunDoesNotWaitForCalls: it ends their contexts, and ends after them.
 func TestRunDoesNotWaitForCalls(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	entered := make(chan struct{})
+	var handled atomic.Bool
 	k.config.CheckStart = func(ctx context.Context) error {
 		close(entered)
 		<-ctx.Done()
+		time.Sleep(20 * time.Millisecond)
+		handled.Store(true)
 		return ctx.Err()
 	}
 	timing := fastTiming()
@@ -167,6 +172,9 @@ func TestRunDoesNotWaitForCalls(t *testing.T) {
 	r.stop(t)
 	if took := time.Since(begin); took > readyTimeout {
 		t.Errorf("Run took %s to end: it waited for a call", took)
+	}
+	if !handled.Load() {
+		t.Error("a call is in flight after Run has ended")
 	}
 	if err := <-called; err == nil {
 		t.Error("a call that was cut off succeeded")
