@@ -12,9 +12,25 @@ import (
 
 // find returns the directory from which containerd runs the runhcs shim.
 func find() (string, error) {
-	processes, err := win32.Processes()
+	s, err := readSystem()
 	if err != nil {
 		return "", err
+	}
+	return directory(s)
+}
+
+func findContainerd() string {
+	s, err := readSystem()
+	if dirs := s.besideContainerd(); err == nil && len(dirs) == 1 {
+		return dirs[0]
+	}
+	return "" // The next call tries again.
+}
+
+func readSystem() (system, error) {
+	processes, err := win32.Processes()
+	if err != nil {
+		return system{}, err
 	}
 	s := system{self: uint32(os.Getpid()), searchPath: filepath.SplitList(os.Getenv("PATH")), exists: durable.Exists}
 	for _, p := range processes {
@@ -24,5 +40,5 @@ func find() (string, error) {
 		}
 		s.processes = append(s.processes, found)
 	}
-	return directory(s)
+	return s, nil
 }

@@ -496,6 +496,25 @@ func TestLockEndsWithItsContext(t *testing.T) {
 	n.has("shim: runhcs 1")
 }
 
+// TestKeeperFollowsContainerd: an update of RKE2 has a directory of its own.
+func TestKeeperFollowsContainerd(t *testing.T) {
+	t.Parallel()
+	old, updated := newNode(t, "runhcs 1", ""), newNode(t, "runhcs 2", "")
+	at := ""
+	k := NewKeeper("", newFile(t, "ours 1"))
+	k.findContainerd, k.diversion = func() string { return at }, old.Diversion
+	for _, at = range []string{"", old.dir, old.dir, ""} {
+		testutil.NoError(t, k.Ensure(t.Context()))
+		old.checks(nil)
+	}
+	at = updated.dir
+	k.follow(t.Context())
+	old.has("shim: runhcs 1")
+	if k.diversion.Dir() != updated.dir || k.installed {
+		t.Errorf("the diversion is in %s", k.diversion.Dir())
+	}
+}
+
 func TestKeeper(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "runhcs 1", "")

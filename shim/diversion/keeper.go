@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 const (
@@ -23,6 +24,10 @@ type Keeper struct {
 	dir     string
 	newFile string
 
+	// findContainerd returns the directory of the containerd that runs, "" unless it is one that has the runhcs shim.
+	findContainerd func() string
+	containerd     string // when it was found last
+
 	diversion  *Diversion // nil until its directory is found
 	installed  bool       // by this Keeper
 	repairs    int
@@ -30,7 +35,9 @@ type Keeper struct {
 }
 
 // NewKeeper returns a Keeper that installs the program newFile in the directory dir, as [Open] finds it.
-func NewKeeper(dir, newFile string) *Keeper { return &Keeper{dir: dir, newFile: newFile} }
+func NewKeeper(dir, newFile string) *Keeper {
+	return &Keeper{dir: dir, newFile: newFile, findContainerd: findContainerd}
+}
 
 // Ensure makes the diversion with the first call, and makes it again with later calls when it is not whole.
 // After several repairs, the error matches [ErrContested], and Ensure changes nothing until [Keeper.Undo].
@@ -38,6 +45,7 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	if err := k.open(); err != nil {
 		return err
 	}
+	k.follow(ctx)
 	if k.installed {
 		err := k.diversion.Check()
 		if err == nil {
@@ -71,6 +79,19 @@ func (k *Keeper) Undo(ctx context.Context) error {
 	k.installed, k.repairs = false, 0
 	_, err := k.diversion.Remove(ctx)
 	return err
+}
+
+// follow moves the diversion to the directory of containerd, if that has changed: each version of RKE2 has its own.
+func (k *Keeper) follow(ctx context.Context) {
+	before, now := k.containerd, k.findContainerd()
+	if now == "" || k.dir != "" {
+		return
+	}
+	k.containerd = now
+	if before != "" && !winpath.Equal(now, before) {
+		_, _ = k.diversion.Remove(ctx) // That containerd does not run any more.
+		k.diversion, k.installed, k.repairs = New(now), false, 0
+	}
 }
 
 func (k *Keeper) open() (err error) {

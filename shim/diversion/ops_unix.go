@@ -10,6 +10,8 @@ import (
 // find is for Windows, as is all of the diversion: other systems run its tests.
 func find() (string, error) { return "", errors.ErrUnsupported }
 
+func findContainerd() string { return "" }
+
 func renameAtBoot(string, string) (cancel func() error, err error) {
 	return func() error { return nil }, nil
 }
