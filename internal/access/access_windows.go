@@ -59,6 +59,26 @@ func createPrivate(dir string) error {
 	return nil
 }
 
+// Copy gives f the access control list of the file at path. Inherited entries are inherited
+// from the directory again.
+func Copy(path string, f *os.File) error {
+	descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION)
+	if err != nil {
+		return err
+	}
+	list, _, err := descriptor.DACL()
+	control, _, controlErr := descriptor.Control()
+	if err = errors.Join(err, controlErr); err != nil {
+		return err
+	}
+	information := windows.SECURITY_INFORMATION(windows.UNPROTECTED_DACL_SECURITY_INFORMATION)
+	if control&windows.SE_DACL_PROTECTED != 0 {
+		information = windows.PROTECTED_DACL_SECURITY_INFORMATION
+	}
+	return windows.SetNamedSecurityInfo(f.Name(), windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|information,
+		nil, nil, list, nil)
+}
+
 // CheckPrivate returns an error that matches [ErrNotPrivate] when dir is not a directory or an
 // account other than the system's, its administrators' and the calling user's can write to it.
 func CheckPrivate(dir string) error {

@@ -95,3 +95,28 @@ func TestMakePrivateLeavesExistingDirectories(t *testing.T) {
 		}
 	}
 }
+
+// TestCopy has rights that Wine can represent.
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "dir")
+	path := filepath.Join(dir, "file")
+	testutil.NoError(t, os.Mkdir(dir, 0o700), os.WriteFile(path, nil, 0o600))
+	setDACL(t, dir, ours(t))
+	inherited := dacl(t, path)
+	check := func(want string) {
+		t.Helper()
+		copied, err := os.CreateTemp(dir, "")
+		testutil.NoError(t, err, access.Copy(path, copied), copied.Close())
+		if got := dacl(t, copied.Name()); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	check(inherited)
+	setDACL(t, path, ours(t)+everyoneWrites)
+	set := dacl(t, path)
+	if set == inherited {
+		t.Error(set)
+	}
+	check(set)
+}

@@ -138,8 +138,8 @@ func (d *Diversion) Install(ctx context.Context, newFile string) (changed bool, 
 	})
 }
 
-// Remove undoes the diversion and reports whether containerd runs another program now. The second name of the real
-// shim is deleted unless containers run from it; then the next Install or Remove deletes it.
+// Remove undoes the diversion and reports whether containerd runs another program now. The moved real shim is
+// deleted unless containers run from it; then the next Install or Remove deletes it.
 func (d *Diversion) Remove(ctx context.Context) (changed bool, err error) {
 	if err := d.Check(); errors.Is(err, ErrBroken) {
 		return false, err
@@ -162,16 +162,16 @@ func (d *Diversion) Remove(ctx context.Context) (changed bool, err error) {
 	})
 }
 
-// restore puts the real shim back. It keeps its second name, because our shim is about to run it in the starts in flight.
+// restore puts a copy of the real shim back: our shim is about to run the real one in the starts in flight.
 func (d *Diversion) restore(place kind) error {
-	link := d.unique(asidePrefix)
-	if err := d.files.link(d.real(), link); err != nil {
-		link = d.real() // The file system has no hard links.
+	copied := filepath.Join(d.dir, tempPrefix+filepath.Base(d.unique("")))
+	if err := d.files.copy(d.real(), copied); err != nil {
+		return err
 	}
 	if place == absent {
-		return d.files.rename(link, d.place())
+		return d.files.rename(copied, d.place())
 	}
-	return d.exchange(link, d.unique(oursPrefix))
+	return d.exchange(copied, d.unique(oursPrefix))
 }
 
 // change runs do while no other process changes the diversion.

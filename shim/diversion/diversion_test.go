@@ -46,6 +46,8 @@ func openNode(dir string) *Diversion {
 		return strings.HasPrefix(string(data), "ours"), err
 	}
 	d.selfTest = func(context.Context, string, string) error { return nil }
+	// Tests that run at the same time would change one value of the registry.
+	d.files.renameAtBoot = func(string, string) (func() error, error) { return func() error { return nil }, nil }
 	return d
 }
 
@@ -183,8 +185,9 @@ func TestInstallAndRemove(t *testing.T) {
 	testutil.NoError(t, err)
 	n.install("ours 2", true)
 	n.remove(true)
-	if after, err := os.Stat(n.place()); err != nil || !os.SameFile(before, after) {
-		t.Errorf("the real shim is another file: %v, %v", after, err)
+	n.has("shim: runhcs 2")
+	if after, err := os.Stat(n.place()); err != nil || !after.ModTime().Equal(before.ModTime()) || after.Mode() != before.Mode() {
+		t.Errorf("the real shim is not as it was: %v, %v", after, err)
 	}
 	n.remove(false)
 }
@@ -334,7 +337,7 @@ func interrupt(f *fileOps, operations int, crashed *bool) (boot func()) {
 	two := func(do func(from, to string) error) func(from, to string) error {
 		return func(from, to string) error { return next(func() error { return do(from, to) }) }
 	}
-	f.link, f.rename, f.replace = two(plain.link), two(plain.rename), two(plain.replace)
+	f.copy, f.link, f.rename, f.replace = two(plain.copy), two(plain.link), two(plain.rename), two(plain.replace)
 	f.remove = func(path string) error { return next(func() error { return plain.remove(path) }) }
 	f.renameAtBoot = func(from, to string) (func() error, error) {
 		cancel := func() error { return next(func() error { atBoot = func() {}; return nil }) }

@@ -3,6 +3,7 @@ package diversion
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,16 +17,19 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
-// Prefixes of names in the directory of the real shim.
+// Prefixes of names, in the directory of the real shim unless noted.
 const (
-	stagedPrefix = "new-"  // a directory with a program that is being tested
-	oursPrefix   = "ours-" // our shim, which has been replaced
-	asidePrefix  = "real-" // a real shim that another program has updated, or another name of a file
+	stagedPrefix = "new-"             // a program that is about to be placed, or a directory in which it is tested
+	oursPrefix   = "ours-"            // our shim, which has been replaced
+	asidePrefix  = "real-"            // a real shim that another program has updated, or another name of a file
+	tempPrefix   = "directx-nri-tmp-" // beside our shim: a copy of the real shim
 )
 
 // fileOps are the operations on files that change what containerd can run, so that tests can interrupt
 // them and fail as Windows does.
 type fileOps struct {
+	// copy copies a file with its access rights and times, and syncs the copy. It fails if to exists.
+	copy func(from, to string) error
 	// link creates another name for a file. It fails if to exists.
 	link func(from, to string) error
 	// rename fails if to exists. It waits a second for programs that have the file open.
@@ -44,7 +48,7 @@ type fileOps struct {
 
 func systemOps() fileOps {
 	return fileOps{
-		link: os.Link, rename: durable.Move, replace: durable.Rename, remove: os.RemoveAll, renameAtBoot: renameAtBoot, isInUse: isInUse,
+		copy: copyFile, link: os.Link, rename: durable.Move, replace: durable.Rename, remove: os.RemoveAll, renameAtBoot: renameAtBoot, isInUse: isInUse,
 	}
 }
 
@@ -65,8 +69,14 @@ func (d *Diversion) exchange(staged, kept string) error {
 
 // swap is exchange by two renames. Between them, containerd finds no shim: a container would fail to
 // start, and a containerd that starts would forget all its containers. So nothing happens between them, and
-// if the power fails, Windows does the second one when it boots.
+// if the power fails, Windows does the second one when it boots. A virus scanner can have a new file open, so
+// that its rename waits. So it is renamed once before.
 func (d *Diversion) swap(staged, away string) error {
+	ready := staged + ".ready"
+	if err := d.files.rename(staged, ready); err != nil {
+		return err
+	}
+	staged = ready
 	cancel, err := d.files.renameAtBoot(staged, d.place())
 	if err != nil {
 		return err
@@ -166,6 +176,10 @@ func (d *Diversion) cleanUp() (err error) {
 	if !durable.Exists(d.place()) {
 		return nil
 	}
+	copies, _ := filepath.Glob(filepath.Join(d.dir, tempPrefix+"*"))
+	for _, path := range copies {
+		_ = d.files.remove(path)
+	}
 	entries, _ := os.ReadDir(d.workDir())
 	hasReal := durable.Exists(d.real())
 	for _, entry := range entries {
@@ -184,4 +198,24 @@ func (d *Diversion) cleanUp() (err error) {
 // unique returns a path in the directory of the real shim for a program that is about to be deleted.
 func (d *Diversion) unique(prefix string) string {
 	return filepath.Join(d.workDir(), prefix+strconv.FormatInt(time.Now().UnixNano(), 36)+".exe")
+}
+
+// copyFile copies a program with its access rights and times.
+func copyFile(from, to string) (err error) {
+	source, err := durable.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	info, err := source.Stat()
+	if err != nil {
+		return err
+	}
+	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(target, source)
+	err = errors.Join(err, copyAccess(from, target), target.Sync(), target.Close())
+	return errors.Join(err, os.Chtimes(to, info.ModTime(), info.ModTime()))
 }

@@ -4,6 +4,7 @@ package diversion
 
 import (
 	"errors"
+	"os"
 	"syscall"
 )
 
@@ -11,6 +12,8 @@ import (
 func find() (string, error) { return "", errors.ErrUnsupported }
 
 func findContainerd() string { return "" }
+
+func copyAccess(string, *os.File) error { return nil }
 
 func renameAtBoot(string, string) (cancel func() error, err error) {
 	return func() error { return nil }, nil

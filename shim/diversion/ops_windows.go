@@ -2,11 +2,15 @@ package diversion
 
 import (
 	"errors"
+	"os"
 
 	"golang.org/x/sys/windows"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
+
+func copyAccess(from string, to *os.File) error { return access.Copy(from, to) }
 
 func renameAtBoot(from, to string) (cancel func() error, err error) {
 	err = win32.RenameAtBoot(from, to)
