@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/shim/diversion"
@@ -73,9 +74,15 @@ func (d diverted) uninstall(t *testing.T, want string) {
 	if got := string(bed.ReadFile(t, d.Shim())); got != want {
 		t.Errorf("%s is not that of containerd", d.Shim())
 	}
-	if _, err := os.Stat(filepath.Dir(paths.RealShim(d.Dir()))); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the directory of the real shim is left: %v", err)
-	}
+	// Programs that are ending may still run from it. A later call deletes it.
+	bed.Eventually(t, "the end of the directory of the real shim", func() error {
+		_, err := d.Remove(t.Context())
+		dir := filepath.Dir(paths.RealShim(d.Dir()))
+		if left, _ := filepath.Glob(dir + `\*`); len(left) > 0 || durable.Exists(dir) {
+			return fmt.Errorf("left: %v, %w", left, err)
+		}
+		return err
+	})
 }
 
 // gpu starts a pod's container with a GPU and returns its ID.
