@@ -58,7 +58,8 @@ func asWindowsPath(value any) any { return winpath.Clean(fmt.Sprint(value)) }
 func (c Compiler) check(p policy.Policy) error {
 	var found problems
 	for path, value := range map[string]string{"inventory": p.CompiledFrom.Inventory, "shim.log": p.Shim.Log} {
-		isAbs := filepath.IsAbs(value) || c.NodeOS == "linux" && strings.HasPrefix(value, "/") || c.NodeOS == "windows" && winpath.IsAbs(value)
+		isAbs := filepath.IsAbs(value) ||
+			c.NodeOS == "linux" && strings.HasPrefix(value, "/") || c.NodeOS == "windows" && winpath.IsAbs(value)
 		if value != "" && !isAbs { // The schema accepts the form of both systems.
 			found.add(path, "%q is not an absolute path", value)
 		}

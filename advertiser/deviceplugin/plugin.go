@@ -281,7 +281,8 @@ func (p *Plugin) logChanges(devices []resources.Device) {
 			if d.Rule != nil && !d.Health.OK() {
 				level = logrus.WarnLevel
 			}
-			p.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID, "state": state}).Log(level, "GPU found or changed")
+			fields := logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID, "state": state}
+			p.config.Log.WithFields(fields).Log(level, "GPU found or changed")
 		}
 	}
 	for id := range before {

@@ -48,7 +48,8 @@ type fileOps struct {
 
 func systemOps() fileOps {
 	return fileOps{
-		copy: copyFile, link: os.Link, rename: durable.Move, replace: durable.Rename, remove: os.RemoveAll, renameAtBoot: renameAtBoot, isInUse: isInUse,
+		copy: copyFile, link: os.Link, rename: durable.Move, replace: durable.Rename, remove: os.RemoveAll,
+		renameAtBoot: renameAtBoot, isInUse: isInUse,
 	}
 }
 
