@@ -177,11 +177,13 @@ func (d *Diversion) cleanUp() (err error) {
 	if !durable.Exists(d.place()) {
 		return nil
 	}
-	copies, _ := filepath.Glob(filepath.Join(d.dir, tempPrefix+"*"))
-	for _, path := range copies {
-		_ = d.files.remove(path)
+	entries, _ := os.ReadDir(d.dir)
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), tempPrefix) {
+			_ = d.files.remove(filepath.Join(d.dir, entry.Name()))
+		}
 	}
-	entries, _ := os.ReadDir(d.workDir())
+	entries, _ = os.ReadDir(d.workDir())
 	hasReal := durable.Exists(d.real())
 	for _, entry := range entries {
 		name, path := entry.Name(), filepath.Join(d.workDir(), entry.Name())

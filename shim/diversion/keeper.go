@@ -83,8 +83,11 @@ func (k *Keeper) Undo(ctx context.Context) error {
 
 // follow moves the diversion to the directory of containerd, if that has changed: each version of RKE2 has its own.
 func (k *Keeper) follow(ctx context.Context) {
+	if k.dir != "" {
+		return
+	}
 	before, now := k.containerd, k.findContainerd()
-	if now == "" || k.dir != "" {
+	if now == "" {
 		return
 	}
 	k.containerd = now
