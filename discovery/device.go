@@ -11,81 +11,90 @@ import (
 )
 
 // Device is one GPU of the node. Copies share what its pointers and slices refer to, so that is not
-// changed. A caller of [Source.Devices] can change the elements of its list.
+// changed. A caller of [Source.Devices] can change the elements of its list. In JSON, it has the
+// names of an inventory's keys where both have a value.
 type Device struct {
 	// InstanceID is the PnP device instance ID, for example
 	// `PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&00D8`. It
 	// identifies the device: it is unique on the node and survives reboots. On Linux
 	// it is the name of the device on its bus.
 	// https://learn.microsoft.com/windows-hardware/drivers/install/device-instance-ids
-	InstanceID string
+	InstanceID string `json:"instanceID"`
 
 	// Description is the product's name ("NVIDIA Tesla T4").
-	Description string
+	Description string `json:"description"`
 
 	// VendorID is the PCI vendor ID. Manufacturer is the driver's name for the vendor, for display
 	// only.
-	VendorID     pci.Vendor
-	Manufacturer string
+	VendorID     pci.Vendor `json:"vendorID,omitzero"`
+	Manufacturer string     `json:"manufacturer,omitempty"`
 
 	// LocationPath is the PCIe location path, for example
 	// `PCIROOT(0)#PCI(1B00)`: the first value of DEVPKEY_Device_LocationPaths.
 	// A device without one can be assigned to Windows containers by class only.
-	LocationPath string
+	LocationPath string `json:"locationPath,omitempty"`
 
 	// UUID is NVIDIA's identifier of the GPU, GPU-8932f937-d72c-4106-c12f-20bd9faed9f6. It is ""
 	// for other vendors' devices and if it was not read.
 	// https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
-	UUID string
+	UUID string `json:"uuid,omitempty"`
 
 	// LUID is the adapter's locally unique ID, 0 if there is none. It changes with
 	// every boot and every restart of the driver.
-	LUID LUID
+	LUID LUID `json:"luid,omitempty"`
 
 	// DriverKey is the driver's registry key below HKLM\SYSTEM\CurrentControlSet\Control\Class,
 	// DriverVersion its four-part version, and DriverStorePath the directory of its package,
 	// `C:\Windows\System32\DriverStore\FileRepository\…`.
-	DriverKey, DriverVersion, DriverStorePath string
+	DriverKey       string `json:"driverKey,omitempty"`
+	DriverVersion   string `json:"driverVersion,omitempty"`
+	DriverStorePath string `json:"driverStorePath,omitempty"`
 
 	// DedicatedMemory is the device's own memory in bytes.
-	DedicatedMemory uint64
+	DedicatedMemory uint64 `json:"dedicatedMemory"`
 
 	// NUMANode is the closest NUMA node, nil if unknown.
-	NUMANode *int
+	NUMANode *int `json:"numaNode,omitempty"`
 
 	// BusNumber and Address are the device's address on its bus, nil if unknown. On PCI, Address
 	// has the device number in the upper 16 bits and the function in the lower.
-	BusNumber, Address *uint32
+	BusNumber *uint32 `json:"busNumber,omitempty"`
+	Address   *uint32 `json:"address,omitempty"`
 
 	// Status is Plug and Play's DN_ bits, Problem its CM_PROB_ code.
 	// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
-	Status, Problem uint32
+	Status  uint32 `json:"status,omitempty"`
+	Problem uint32 `json:"problem,omitempty"`
 
 	// Software marks a software renderer, Integrated a GPU that shares the processor's
 	// memory, and Detachable one that can be unplugged while the node runs.
-	Software, Integrated, Detachable bool
+	Software   bool `json:"software"`
+	Integrated bool `json:"integrated"`
+	Detachable bool `json:"detachable"`
 
 	// SupportsDisplay marks a device with Direct3D 11 or 12 graphics, SupportsCompute one with
 	// Direct3D 12 core compute or machine learning. A device that only supports compute is
 	// compute-only (MCDM).
-	SupportsDisplay, SupportsCompute bool
+	SupportsDisplay bool `json:"display"`
+	SupportsCompute bool `json:"compute"`
 
 	// Health is whether containers can use the device now.
-	Health Health
+	Health Health `json:"health,omitzero"`
 
 	// Notes are remarks of one line each about properties that are unknown or were ignored.
 	// They do not affect health.
-	Notes []string
+	Notes []string `json:"notes,omitempty"`
 
 	// System32 and SysWOW64 are the driver's runtime files for 64-bit and for 32-bit
 	// programs, in the driver's order.
-	System32, SysWOW64 []RuntimeFile
+	System32 []RuntimeFile `json:"system32,omitempty"`
+	SysWOW64 []RuntimeFile `json:"sysWOW64,omitempty"`
 
 	// DeviceNodes and Libraries are what a Linux container needs. LibraryPath has the directories
 	// of libraries that the container's dynamic linker does not search by default.
-	DeviceNodes []DeviceNode
-	Libraries   []Library
-	LibraryPath []string `json:",omitempty"`
+	DeviceNodes []DeviceNode `json:"deviceNodes,omitempty"`
+	Libraries   []Library    `json:"libraries,omitempty"`
+	LibraryPath []string     `json:"libraryPath,omitempty"`
 }
 
 // RuntimeFile is a driver file that is mounted into System32 or SysWOW64 of a Windows container.
@@ -100,8 +109,8 @@ type RuntimeFile struct {
 // DeviceNode is a device node of a Linux node: Path on the host, for example /dev/dxg,
 // and ContainerPath in the container.
 type DeviceNode struct {
-	Path          string
-	ContainerPath string
+	Path          string `json:"path"`
+	ContainerPath string `json:"containerPath"`
 }
 
 // Library is a file or directory of a Linux node's user-mode driver: Source on the host
@@ -114,7 +123,7 @@ type Library struct {
 // Health is whether a device can be used, and why not. The zero value is healthy.
 type Health struct {
 	// Reason is a one-line cause, "" for a healthy device.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 }
 
 // OK reports whether the device can be used.

@@ -12,15 +12,15 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// inventoryDevice is a device in an inventory. The keys whose names are those of fields of
-// [discovery.Device] are decoded into it.
+// inventoryDevice is a device in an inventory. The keys that [discovery.Device] has in JSON, too,
+// are decoded into it.
 type inventoryDevice struct {
 	discovery.Device
-	LUID, PCIAddress string
-	Driver           struct{ Version, StorePath string }
-	Display, Compute bool
-	RuntimeFiles     struct{ System32, SysWOW64 []discovery.RuntimeFile }
-	Linux            struct {
+	LUID         string `json:"luid"`
+	PCIAddress   string
+	Driver       struct{ Version, StorePath string }
+	RuntimeFiles struct{ System32, SysWOW64 []discovery.RuntimeFile }
+	Linux        struct {
 		DeviceNodes []discovery.DeviceNode
 		Libraries   []discovery.Library
 	}
@@ -67,7 +67,6 @@ func (i inventoryDevice) build() discovery.Device {
 	dev.LUID, _ = discovery.ParseLUID(i.LUID) // The schema ensures its form.
 	dev.VendorID = cmp.Or(dev.VendorID, pci.VendorOf(dev.InstanceID))
 	dev.DriverVersion, dev.DriverStorePath = i.Driver.Version, i.Driver.StorePath
-	dev.SupportsDisplay, dev.SupportsCompute = i.Display, i.Compute
 	dev.System32, dev.SysWOW64 = i.RuntimeFiles.System32, i.RuntimeFiles.SysWOW64
 	dev.DeviceNodes, dev.Libraries = i.Linux.DeviceNodes, i.Linux.Libraries
 	if i.PCIAddress != "" {
