@@ -103,7 +103,7 @@ func (d *Daemon) pluginConfig(p policy.Resolved, source discovery.Source) device
 
 func (d *Daemon) newKubeletInjection(p policy.Resolved, source discovery.Source) *kubeletInjection {
 	d.log.Warn("The kubelet gives containers their GPUs (injection: kubelet): there are no extra mounts and no GPUs for containers outside Kubernetes, " +
-		"a restarted container has the driver files of its admission, and starts even if its GPU is gone; see docs/kubelet-injection.md")
+		"a restarted container has the driver files of its admission, and starts even if its GPU is gone; see docs/windows.md#kubelet-injection")
 	if d.compiler.NodeOS == "windows" && !p.AssignsByClass() {
 		d.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
 	}

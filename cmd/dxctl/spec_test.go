@@ -157,7 +157,7 @@ func TestSpecRefusals(t *testing.T) {
 	testutil.CheckError(t, "invalid configuration", err, broken)
 }
 
-// docs/no-gpu.md shows this command.
+// docs/install.md#without-a-gpu shows this command.
 func TestSpecOfTheSampleBundle(t *testing.T) {
 	t.Parallel()
 	deployments := filepath.Join("..", "..", "deployments")

@@ -35,6 +35,9 @@ func TestSamplesAreValid(t *testing.T) {
 	configurations := 0
 	for _, match := range regexp.MustCompile("(?s)(<!-- windows -->\n)?```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		sample, nodeOS := match[2], "linux"
+		if !strings.Contains(sample, "apiVersion: directx.microsoft.com/") {
+			continue // A part of a pod.
+		}
 		if match[1] != "" {
 			nodeOS = "windows"
 		}

@@ -14,7 +14,7 @@ import (
 // plugin.
 func TestKubeletInjection(t *testing.T) {
 	s := start(t, bed.Options{Inventory: bed.NewInventory(2, 1), NRIOff: true, Replicas: 4, Config: "injection: kubelet", Offered: map[string]int{bed.Display: 8}})
-	bed.MustContain(t, "the advertiser's log", s.Advertiser.Log(0), "level=warning", "injection: kubelet", "docs/kubelet-injection.md")
+	bed.MustContain(t, "the advertiser's log", s.Advertiser.Log(0), "level=warning", "injection: kubelet", "docs/windows.md#kubelet-injection")
 
 	one := s.Apply(t, bed.Pod{Name: "one", Containers: []bed.Container{{Name: "main", Display: 1}, {Name: "side"}}})
 	both := s.Apply(t, bed.GPUPod("both", 2))
