@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -26,9 +25,9 @@ import (
 func newConfigCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "config",
-		Short: "Apply, check and show the configuration of a node",
+		Short: "Apply and check the configuration of a node",
 	}
-	command.AddCommand(newConfigApplyCommand(), newConfigCheckCommand(), newConfigShowCommand())
+	command.AddCommand(newConfigApplyCommand(), newConfigCheckCommand())
 	return command
 }
 
@@ -61,7 +60,7 @@ itself, with its own flags. Without flags, those of the policy in force apply ag
 
 // applyConfig applies the configuration that c selects, or if it has no flags, that of the policy in force.
 func applyConfig(command *cobra.Command, c config.Compiler) error {
-	before, readErr := policy.Read(c.StateDir) // An error is no failure, because Apply replaces the policy.
+	before, _ := policy.Read(c.StateDir) // An error is no failure, because Apply replaces the policy.
 	from := before.CompiledFrom
 	// The directory does not exist here if the policy was compiled in a pod.
 	if !c.Required && len(c.Flags) == 0 && from.Config != "" && durable.Exists(filepath.Dir(from.Config)) {
@@ -72,11 +71,7 @@ func applyConfig(command *cobra.Command, c config.Compiler) error {
 		return err
 	}
 	found, gpusErr := saveGPUs(command.Context(), c, compiled.Policy)
-	verb := "applied"
-	if readErr == nil && reflect.DeepEqual(before, compiled.Policy) {
-		verb = "already in force"
-	}
-	_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s%s\n", verb, policySummary(compiled), found)
+	_, err = fmt.Fprintf(command.OutOrStdout(), "applied: %s%s\n", policySummary(compiled), found)
 	return errors.Join(gpusErr, err)
 }
 
@@ -166,29 +161,4 @@ func checkFile(stdout io.Writer, c config.Compiler) error {
 	}
 	_, err := fmt.Fprintf(stdout, "%s is valid: %s\n", c.File, result)
 	return err
-}
-
-func newConfigShowCommand() *cobra.Command {
-	var stateDir, output string
-	command := &cobra.Command{
-		Use:   "show",
-		Short: "Show the node policy in force",
-		Long: `Shows the node policy in force, with all defaults, and what it was compiled from. Warns about
-files that have changed since.`,
-		Example: `  dxctl config show -o json`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			p, err := policy.Read(stateDir)
-			if err != nil {
-				return err
-			}
-			compiler := config.Compiler{File: paths.Default().Config, StateDir: stateDir, NodeOS: runtime.GOOS}
-			if err := compiler.CheckSources(p); err != nil {
-				fmt.Fprintf(c.ErrOrStderr(), "warning: %v; run 'dxctl config apply', or see the log of directx-advertiser\n", err)
-			}
-			return cli.PrintDocument(c.OutOrStdout(), output, p)
-		},
-	}
-	command.Flags().StringVar(&stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
-	cli.AddOutputFlag(command, &output, cli.YAML, cli.JSON)
-	return command
 }

@@ -58,7 +58,7 @@ func TestConfigCheckNode(t *testing.T) {
 	}
 }
 
-func TestConfigApplyAndShow(t *testing.T) {
+func TestConfigApply(t *testing.T) {
 	t.Parallel()
 	inventory := privateFile(t, "gpus.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: a}]\n")
 	file := configFile(t, "replicas: 4\npreset: microsoft\n")
@@ -66,13 +66,11 @@ func TestConfigApplyAndShow(t *testing.T) {
 	apply := func(args ...string) (string, error) {
 		return runCLI(t, append([]string{"config", "apply", "--config", file, "--state-dir", stateDir, "--inventory", inventory}, args...)...)
 	}
-	const what = "microsoft.com/directx by 1 rule(s); 1 GPU(s) in "
-	for _, verb := range []string{"applied", "already in force"} {
-		if out, err := apply(); err != nil || out != verb+": "+what+inventory+"\n" {
-			t.Errorf("%v\n%s", err, out)
-		}
+	const what = "applied: microsoft.com/directx by 1 rule(s); 1 GPU(s) in "
+	if out, err := apply(); err != nil || out != what+inventory+"\n" {
+		t.Errorf("%v\n%s", err, out)
 	}
-	if out, err := runCLI(t, "config", "apply", "--state-dir", stateDir); err != nil || out != "already in force: "+what+inventory+"\n" {
+	if out, err := runCLI(t, "config", "apply", "--state-dir", stateDir); err != nil || out != what+inventory+"\n" {
 		t.Errorf("without flags: %v\n%s", err, out)
 	}
 	for _, path := range []string{inventory, file} {
@@ -84,11 +82,6 @@ func TestConfigApplyAndShow(t *testing.T) {
 	if devices, err := node.CompiledInventory(stateDir).Devices(t.Context()); err != nil || len(devices) != 1 {
 		t.Errorf("%v, %v", devices, err)
 	}
-	out, err := runCLI(t, "config", "show", "--state-dir", stateDir)
-	if err != nil || !strings.Contains(out, "\n  config: "+file+"\n") || !strings.HasPrefix(out, "assignmentMode: class-guid\n") {
-		t.Errorf("%v\n%s", err, out)
-	}
-
 	// What is invalid changes nothing.
 	before, err := os.ReadFile(policy.Path(stateDir))
 	testutil.NoError(t, err)

@@ -21,7 +21,7 @@ const checkTimeout = 5 * time.Second
 
 // doctorOptions are the flags of 'dxctl doctor', and what a test replaces.
 type doctorOptions struct {
-	stateDir, shimDir, runtimeDir, kubeletDir, criSocket, podResources, hostRoot, report string
+	stateDir, shimDir, runtimeDir, kubeletDir, criSocket, hostRoot, report string
 
 	version string // dxctl's
 	cdiFile string // the CDI specification
@@ -55,7 +55,6 @@ Fails if a check has failed. Requires root or an administrator.`,
 	flags.StringVar(&o.report, "report", "", "write a new `FILE` for a bug report, without secrets")
 	flags.StringVar(&o.criSocket, "cri-socket", defaults.CRI, "containerd's CRI `SOCKET` or named pipe")
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", defaults.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
-	flags.StringVar(&o.podResources, "pod-resources-socket", defaults.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
 	flags.StringVar(&o.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri")
 	addShimDirFlag(flags, &o.shimDir)

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -16,7 +13,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/advertiser/resources"
@@ -28,7 +24,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
@@ -294,9 +289,6 @@ func checkKubelet(ctx context.Context, n nodeState) []finding {
 	if err := dialUnix(ctx, filepath.Join(n.kubeletDir, "kubelet.sock")); err != nil {
 		return failed(fmt.Errorf("the kubelet does not accept device plugins: %w", err), "start the kubelet, or set --kubelet-dir")
 	}
-	if _, err := readAllocatable(ctx, n.podResources); err != nil {
-		return failed(fmt.Errorf("the kubelet's PodResources API does not answer: %w", err), "set --pod-resources-socket")
-	}
 	return passed("it accepts device plugins")
 }
 
@@ -309,36 +301,10 @@ func dialUnix(ctx context.Context, path string) error {
 	return connection.Close()
 }
 
-// readAllocatable returns the kubelet's healthy device IDs, by resource. A kubelet for Windows lists none
-// (GetAllocatableDevices in pkg/kubelet/cm/container_manager_windows.go).
-func readAllocatable(ctx context.Context, socket string) (map[string][]string, error) {
-	connection, err := localgrpc.Dial(socket)
-	if err != nil {
-		return nil, err
-	}
-	defer connection.Close()
-	client := podresources.NewPodResourcesListerClient(connection)
-	answer, err := client.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
-	ids := map[string][]string{}
-	for _, devices := range answer.GetDevices() {
-		ids[devices.GetResourceName()] = append(ids[devices.GetResourceName()], devices.GetDeviceIds()...)
-	}
-	return ids, err
-}
-
-// checkAdvertiser checks that directx-advertiser is ready, by what it reports itself if it serves metrics, and that
-// the kubelet lists what it offers.
+// checkAdvertiser checks that directx-advertiser serves each resource that has a healthy GPU.
 func checkAdvertiser(ctx context.Context, n nodeState) []finding {
 	if n.setup() != setupKubernetes {
 		return nil
-	}
-	const remedy = "start directx-advertiser, or see its log"
-	if err := readReadiness(ctx, n.policy.Metrics.Address); err != nil {
-		return failed(err, remedy)
-	}
-	allocatable, err := readAllocatable(ctx, n.podResources)
-	if err != nil {
-		return failed(err, remedy)
 	}
 	count := 0
 	for _, d := range n.gpus {
@@ -347,36 +313,10 @@ func checkAdvertiser(ctx context.Context, n nodeState) []finding {
 		}
 		count++
 		if err := dialUnix(ctx, filepath.Join(n.kubeletDir, paths.SocketName(d.Rule.Name))); err != nil {
-			return failed(fmt.Errorf("directx-advertiser does not offer %s: %w", d.Rule.Name, err), remedy)
-		}
-		listed := func(id string) bool {
-			key, _, _ := allocation.ParseReplicaID(id)
-			return key == allocation.GPUKey(d.InstanceID)
-		}
-		if n.os != "windows" && !slices.ContainsFunc(allocatable[d.Rule.Name], listed) {
-			return failed(fmt.Errorf("the kubelet does not list GPU %s as allocatable %s", d.Name(), d.Rule.Name), remedy)
+			return failed(fmt.Errorf("directx-advertiser does not offer %s: %w", d.Rule.Name, err), "start directx-advertiser, or see its log")
 		}
 	}
 	return passed("it offers %d healthy GPU(s)", count)
-}
-
-// readReadiness returns why directx-advertiser is not ready, if it answers at the address of its metrics. In a pod, it
-// has the address in another network, where another program may answer.
-func readReadiness(ctx context.Context, address string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", http.NoBody)
-	if address == "" || err != nil {
-		return nil
-	}
-	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // Without a proxy.
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = answer.Body.Close() }()
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, 4<<10))
-	if answer.StatusCode == http.StatusServiceUnavailable {
-		return fmt.Errorf("directx-advertiser is not ready: %s", bytes.TrimSpace(text))
-	}
-	return nil
 }
 
 // checkRecords reads the allocation records.

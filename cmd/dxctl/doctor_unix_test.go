@@ -5,10 +5,7 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,9 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
@@ -33,7 +28,6 @@ type doubles struct {
 	doctorOptions
 
 	dir         string
-	kubelet     *fakeKubelet
 	pluginReady error
 }
 
@@ -49,15 +43,6 @@ func (containerd) Version(context.Context, *runtime.VersionRequest) (*runtime.Ve
 func (containerd) Status(context.Context, *runtime.StatusRequest) (*runtime.StatusResponse, error) {
 	config := `{"containerd":{"runtimes":{"runc":{"runtimeType":"io.containerd.runc.v2"}}}}`
 	return &runtime.StatusResponse{Info: map[string]string{"config": config}}, nil
-}
-
-type fakeKubelet struct {
-	podresources.UnimplementedPodResourcesListerServer
-	ids []string // of healthy devices
-}
-
-func (k *fakeKubelet) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
-	return &podresources.AllocatableResourcesResponse{Devices: []*podresources.ContainerDevices{{ResourceName: displays, DeviceIds: k.ids}}}, nil
 }
 
 const doubleGPU = `apiVersion: directx.microsoft.com/v1alpha1
@@ -112,8 +97,6 @@ func newKubernetesNode(t *testing.T) *doubles {
 	testutil.NoError(t, os.Mkdir(d.kubeletDir, 0o700))
 	d.listen(filepath.Join(d.kubeletDir, "kubelet.sock"))
 	d.listen(filepath.Join(d.kubeletDir, paths.SocketName(displays)))
-	d.kubelet = &fakeKubelet{ids: []string{allocation.GPUKey("gpu-0") + "-0"}}
-	grpctest.Serve(t, d.podResources, &podresources.PodResourcesLister_ServiceDesc, d.kubelet)
 	return d
 }
 
@@ -178,16 +161,6 @@ func TestSetups(t *testing.T) {
 // One thing after the other is broken, and each is the only failure.
 func TestBrokenNodes(t *testing.T) {
 	t.Parallel()
-	readyz := func(status int, body string) func(*doubles) {
-		return func(d *doubles) {
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(status)
-				_, _ = io.WriteString(w, body)
-			}))
-			d.Cleanup(server.Close)
-			d.configure("metrics: {address: '" + server.Listener.Addr().String() + "'}\n")
-		}
-	}
 	const nothing = ""
 	for name, test := range map[string]struct {
 		change        func(*doubles)
@@ -231,15 +204,9 @@ func TestBrokenNodes(t *testing.T) {
 		"plugin":           {func(d *doubles) { d.pluginReady = errors.New("not registered") }, "nri: the NRI plugin cannot work: not registered; start directx-nri", "advertiser"},
 		"plugin of others": {func(d *doubles) { testutil.NoError(d, os.Chmod(d.runtimeDir, 0o777)) }, "nri: check ", "advertiser"},
 		"kubelet":          {func(d *doubles) { testutil.NoError(d, os.Remove(filepath.Join(d.kubeletDir, "kubelet.sock"))) }, "kubelet: the kubelet does not accept", "advertiser"},
-		"PodResources":     {func(d *doubles) { d.podResources += ".none" }, "kubelet: the kubelet's PodResources API", "advertiser"},
 		"advertiser": {func(d *doubles) {
 			testutil.NoError(d, os.Remove(filepath.Join(d.kubeletDir, paths.SocketName(displays))))
 		}, "advertiser: directx-advertiser does not offer " + displays, nothing},
-		"no registration": {func(d *doubles) { d.kubelet.ids = []string{allocation.GPUKey("GPU-1") + "-0"} },
-			"advertiser: the kubelet does not list GPU GPU-0 as allocatable " + displays, nothing},
-		"not ready":                  {readyz(http.StatusServiceUnavailable, "the disk is full\n"), "advertiser: directx-advertiser is not ready: the disk is full; start", nothing},
-		"ready":                      {readyz(http.StatusOK, "ok\n"), nothing, nothing},
-		"the address of another one": {readyz(http.StatusNotFound, "<html>"), nothing, nothing},
 		"record": {func(d *doubles) {
 			d.write("state/allocations/"+strings.Repeat("ab", 16)+".json", "{")
 		}, "delete its pod, then the file", nothing},

@@ -27,7 +27,7 @@ const (
 	podResources = "/var/lib/kubelet/pod-resources/kubelet.sock"
 )
 
-// doctorNode is a node with a stand-in for the kubelet, which can forget a device plugin.
+// doctorNode is a node with a stand-in for the kubelet.
 type doctorNode struct {
 	*suite
 	*testing.T
@@ -147,14 +147,6 @@ func (n *doctorNode) breakages() []breakage {
 		{"the plugin hangs", "nri", "", frozen(plugin)},
 		{"the advertiser is stopped", "advertiser", "", stopped(advertiser)},
 		{"the kubelet is stopped", "kubelet", "", func(n *doctorNode) func() { n.kubelet.Stop(); return n.startKubelet }},
-		{"the advertiser is not registered", "advertiser", bed.Display, func(n *doctorNode) func() {
-			n.kubelet.Forget(bed.Display)
-			return func() { n.kubelet.Stop(); n.startKubelet() }
-		}},
-		{"PodResources is elsewhere", "kubelet", "", func(n *doctorNode) func() {
-			testutil.NoError(n, os.Rename(podResources, podResources+".away"))
-			return func() { testutil.NoError(n, os.Rename(podResources+".away", podResources)) }
-		}},
 	}
 }
 

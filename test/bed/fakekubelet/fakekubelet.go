@@ -159,13 +159,6 @@ func (k *Kubelet) follow(e *Endpoint) {
 	}
 }
 
-// Forget drops the devices of a resource until its plugin registers again.
-func (k *Kubelet) Forget(resource string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.endpoints, resource)
-}
-
 // Wait waits until devices of the resource are listed and returns how many are
 // healthy.
 func (k *Kubelet) Wait(ctx context.Context, resource string) (int, error) {
