@@ -22,7 +22,7 @@ import (
 )
 
 type allocationsOptions struct {
-	gpuFlags
+	gpuSelection
 	output string
 	now    func() time.Time
 }

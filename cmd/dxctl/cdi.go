@@ -33,7 +33,8 @@ const (
 
 // newCDICommand returns 'dxctl cdi'.
 func newCDICommand() *cobra.Command {
-	o, file := gpuFlags{WithUUIDs: true}, ""
+	var o gpuSelection
+	var file string
 	generate := &cobra.Command{
 		Use:   "generate",
 		Short: "Print or write the CDI specification of the GPUs",
@@ -52,7 +53,7 @@ gpu=all instead.`,
 	flags := generate.Flags()
 	flags.StringVar(&file, "file", "", "`FILE` to write, with the extension .yaml")
 	o.AddFlags(flags)
-	o.AddFileFlags(flags)
+	o.AddFileFlags(generate)
 	command := &cobra.Command{
 		Use:   "cdi",
 		Short: "Give the GPUs to Docker, Podman and others by CDI",
@@ -64,12 +65,9 @@ nerdctl 2 and containerd give GPUs to Linux containers, without a daemon or the 
 }
 
 // generateCDI prints the specification, or writes it to a file that differs.
-func generateCDI(ctx context.Context, o *gpuFlags, file string, stdout, stderr io.Writer) error {
+func generateCDI(ctx context.Context, o *gpuSelection, file string, stdout, stderr io.Writer) error {
 	if file != "" && filepath.Ext(file) != ".yaml" {
 		return cli.UsageError("--file %s: runtimes ignore it, because its name does not end with .yaml", file)
-	}
-	if err := o.CheckFlags(); err != nil {
-		return err
 	}
 	spec, skipped, err := cdiSpec(ctx, o, stderr)
 	if err != nil {
@@ -99,7 +97,7 @@ func generateCDI(ctx context.Context, o *gpuFlags, file string, stdout, stderr i
 }
 
 // cdiSpec returns the specification of the usable GPUs, and the driver files that it does not have.
-func cdiSpec(ctx context.Context, o *gpuFlags, stderr io.Writer) (*cdispec.Spec, []gpuedits.SkippedFile, error) {
+func cdiSpec(ctx context.Context, o *gpuSelection, stderr io.Writer) (*cdispec.Spec, []gpuedits.SkippedFile, error) {
 	present, p, err := o.Devices(ctx, stderr, "linux")
 	if err != nil {
 		return nil, nil, err

@@ -39,7 +39,7 @@ func TestGenerateCDI(t *testing.T) {
 	// The owner of a device node depends on the user namespace.
 	owners := regexp.MustCompile(`([ug]id): \d+`)
 	golden(t, "cdi", owners.ReplaceAllString(strings.ReplaceAll(printed, library, "LIBRARY"), "$1: 0"))
-	o := gpuFlags{Inventory: privateFile(t, "gpus.yaml", inventoryHead+gpus), StateDir: t.TempDir()}
+	o := gpuSelection{Inventory: privateFile(t, "gpus.yaml", inventoryHead+gpus), StateDir: t.TempDir()}
 	spec, _, err := cdiSpec(t.Context(), &o, io.Discard)
 	testutil.NoError(t, err)
 	if oldest, err := cdispec.MinimumRequiredVersion(spec); err != nil || oldest != spec.Version {
@@ -74,7 +74,7 @@ func TestGenerateCDIErrors(t *testing.T) {
 		"no name":         {devices: strings.Replace(gpu, "ID,", "'{}',", 1), want: `"" is empty or not unique`},
 		"a file of JSON":  {devices: gpu, args: []string{"--file", "x.json"}, want: "does not end with .yaml"},
 		"no such file":    {devices: gpu, args: []string{"--file", "/dev/null/x.yaml"}, want: "not a directory"},
-		"assumed, a root": {devices: gpu, args: []string{"--assume-files", "--host-root", "/"}, want: "excludes"},
+		"assumed, a root": {devices: gpu, args: []string{"--assume-files", "--host-root", "/"}, want: "[assume-files host-root]"},
 	} {
 		_, err := generate(t, test.devices, test.args...)
 		testutil.CheckError(t, name, err, test.want)

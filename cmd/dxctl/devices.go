@@ -18,7 +18,7 @@ import (
 )
 
 type devicesOptions struct {
-	gpuFlags
+	gpuSelection
 	output string
 }
 

@@ -17,17 +17,18 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/ocispec/runflags"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 type flagsOptions struct {
-	gpuFlags
+	gpuSelection
 	program, containerOS string
 	withShim             bool
 }
 
 // newFlagsCommand returns 'dxctl flags'.
 func newFlagsCommand() *cobra.Command {
-	o := flagsOptions{containerOS: runtime.GOOS, gpuFlags: gpuFlags{WithUUIDs: true}}
+	o := flagsOptions{containerOS: runtime.GOOS}
 	command := &cobra.Command{
 		Use:   "flags",
 		Short: "Print flags of ctr or nerdctl for a container with GPUs",
@@ -48,12 +49,12 @@ and their driver files, with an argument on each line.`,
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
 	cli.AddChoice(command, &o.containerOS, "container-os", "the container's operating system", "windows", "linux")
 	o.AddFlags(flags)
-	o.AddFileFlags(flags)
+	o.AddFileFlags(command)
 	return command
 }
 
 func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := errors.Join(o.CheckRequest(), o.CheckFlags()); err != nil {
+	if err := o.CheckRequest(); err != nil {
 		return err
 	}
 	flags, err := o.flags(ctx, stderr)
@@ -105,4 +106,14 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 		fmt.Fprintln(stderr, "dxctl: LD_LIBRARY_PATH replaces that of the image; with --with-shim, directories are appended to it")
 	}
 	return flags, nil
+}
+
+// shimFlags returns the flags of ctr and nerdctl that run a container with the runtime shim and
+// request GPUs. Images cannot set annotations. On Windows, the shim is in the place of runhcs, and ctr 1.7 drops
+// annotations.
+func shimFlags(containerOS, request string) []string {
+	if containerOS == "windows" {
+		return []string{"--env", decision.VisibleVariable + "=" + request}
+	}
+	return []string{"--runtime", shimfile.RuntimeName, "--annotation", decision.VisibleAnnotation + "=" + request}
 }

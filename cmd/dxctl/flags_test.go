@@ -100,7 +100,7 @@ func TestFlagsRefusals(t *testing.T) {
 	for line, want := range map[string]string{
 		"flags":             "no GPU is selected: set --gpus",
 		"flags --gpus none": "no GPU is selected: set --gpus",
-		"flags --gpus all --assume-files --host-root /x": "--assume-files excludes --host-root",
+		"flags --gpus all --assume-files --host-root /x": "[assume-files host-root]",
 		"flags --gpus 7":     `matches "7"`,
 		"flags --gpus 0,all": `matches "all"`,
 		"flags --gpus 1 --container-os windows --assume-files": "no location path; select GPUs that windows containers can have",

@@ -17,20 +17,19 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/ocispec"
-	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
 
 // outputEdits is the output format with the changes.
 const outputEdits = "edits"
 
 type specOptions struct {
-	gpuFlags
+	gpuSelection
 	output string
 }
 
 // newSpecCommand returns 'dxctl spec'.
 func newSpecCommand() *cobra.Command {
-	o := specOptions{gpuFlags: gpuFlags{AsShim: true}}
+	o := specOptions{gpuSelection: gpuSelection{AsShim: true}}
 	command := &cobra.Command{
 		Use:   "spec BUNDLE | CONFIG.json | -",
 		Short: "Show how the runtime shim changes a container's spec",
@@ -54,34 +53,41 @@ a pod's container does not have its allocation.`,
 	o.AddRequestFlag(flags, "GPUs that a standalone container requests")
 	cli.AddOutputFlag(command, &o.output, outputEdits, cli.JSON)
 	o.AddFlags(flags)
-	o.AddFileFlags(flags)
+	o.AddFileFlags(command)
 	return command
 }
 
 func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if err := o.CheckFlags(); err != nil {
-		return err
-	}
 	name, text, err := readSpec(name, stdin)
 	if err != nil {
 		return err
 	}
-	r, err := o.edit(ctx, stderr, text)
+	spec, err := ocispec.ParseSpec(text)
 	if err != nil {
 		return cli.UnknownResult(fmt.Errorf("%s: %w", name, err))
 	}
-	if r.refusal != nil {
-		return r.refusal
+	outcome, err := o.decide(ctx, stderr, spec.SpecInfo)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	o.ReportSkipped(stderr, r.skipped)
-	if r.unchanged != "" {
-		fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", r.unchanged)
+	if outcome.UnchangedReason == "" {
+		changed := false
+		if text, changed, err = spec.Apply(outcome.Edits); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if !changed {
+			outcome.UnchangedReason = "it already has everything"
+		}
+	}
+	o.ReportSkipped(stderr, outcome.Skipped)
+	if outcome.UnchangedReason != "" {
+		fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", outcome.UnchangedReason)
 	}
 	switch {
 	case o.output == cli.JSON:
-		_, err = stdout.Write(r.spec)
-	case r.unchanged == "":
-		err = cli.PrintDocument(stdout, cli.YAML, r.edits)
+		_, err = stdout.Write(text)
+	case outcome.UnchangedReason == "":
+		err = cli.PrintDocument(stdout, cli.YAML, outcome.Edits)
 	}
 	return err
 }
@@ -100,27 +106,12 @@ func readSpec(name string, stdin io.Reader) (string, []byte, error) {
 	return name, spec, err
 }
 
-// specResult is what the runtime shim would do to a container's spec.
-type specResult struct {
-	refusal   error  // why the container would not start, or nil
-	unchanged string // why the spec is not changed, "" if it is
-	edits     ocispec.Edits
-	skipped   []gpuedits.SkippedFile
-	spec      []byte
-}
-
-// edit returns what the shim would do. It returns an error if that is unknown, because the spec is invalid
-// or the node's state cannot be read.
-func (o *specOptions) edit(ctx context.Context, stderr io.Writer, text []byte) (r specResult, err error) {
-	spec, err := ocispec.ParseSpec(text)
-	if err != nil {
-		return r, err
-	}
-	r.spec = text
-	container, ok := decision.ContainerOf(spec.SpecInfo, "preview")
+// decide returns what the shim would decide. Its error is the shim's refusal, or has the status of an unknown
+// result, because the node's state cannot be read.
+func (o *specOptions) decide(ctx context.Context, stderr io.Writer, info ocispec.SpecInfo) (*decision.Outcome, error) {
+	container, ok := decision.ContainerOf(info, "preview")
 	if !ok {
-		r.unchanged = "a pod sandbox or host process gets no GPU"
-		return r, nil
+		return &decision.Outcome{UnchangedReason: "a pod sandbox or host process gets no GPU"}, nil
 	}
 	if o.Request != "" { // The annotation takes precedence over the environment variable.
 		container.Pod = nil
@@ -128,16 +119,15 @@ func (o *specOptions) edit(ctx context.Context, stderr io.Writer, text []byte) (
 		container.Annotations[decision.VisibleAnnotation] = o.Request
 	}
 	if container.Interlock && container.Pod != nil {
-		return r, errors.New("the container's allocation is not in its spec: containerd has it, and 'dxctl allocations' lists it")
+		return nil, cli.UnknownResult(errors.New("the container's allocation is not in its spec: containerd has it, and 'dxctl allocations' lists it"))
 	}
 	request, ok := decision.ReadRequest(container)
 	if !ok {
-		r.unchanged = "the container requests no GPU"
-		return r, nil
+		return &decision.Outcome{UnchangedReason: "the container requests no GPU"}, nil
 	}
 	source, resolved, err := o.Open(stderr, container.OS)
 	if err != nil {
-		return r, err
+		return nil, cli.UnknownResult(err)
 	}
 	decider := decision.Decider{
 		Source: source, Policy: resolved, Store: allocation.OpenStore(paths.Allocations(o.StateDir)), Files: o.Files(),
@@ -145,20 +135,9 @@ func (o *specOptions) edit(ctx context.Context, stderr io.Writer, text []byte) (
 	outcome, err := decider.Decide(ctx, request)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return r, err // The shim may have it.
+		return nil, cli.UnknownResult(err) // The shim may have it.
 	case err != nil:
-		r.refusal = container.RefusalError(err)
-		return r, nil
-	case outcome.UnchangedReason != "":
-		r.unchanged = outcome.UnchangedReason
-		return r, nil
+		return nil, container.RefusalError(err)
 	}
-	r.edits, r.skipped = outcome.Edits, outcome.Skipped
-	changed := false
-	if r.spec, changed, err = spec.Apply(outcome.Edits); err != nil {
-		r.refusal = container.RefusalError(err)
-	} else if !changed {
-		r.unchanged = "it already has everything"
-	}
-	return r, nil
+	return outcome, nil
 }

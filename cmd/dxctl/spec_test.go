@@ -138,7 +138,7 @@ func TestSpecRefusals(t *testing.T) {
 		"spec a b":                    "accepts 1 arg(s), received 2",
 		"spec " + b.dir + "/none":     "dxctl: open ",
 		"spec " + plain + " --gpus 7": `no GPU of this node matches "7"`,
-		"spec " + plain + " --assume-files --host-root /x": "--assume-files excludes --host-root",
+		"spec " + plain + " --assume-files --host-root /x": "[assume-files host-root]",
 		"spec " + hyperv + " --gpus 0":                     "isolated by Hyper-V",
 		"spec " + plain + " --gpus 1":                      "no location path",
 		"spec " + b.file(t, "x.json", "{"):                 "not an OCI runtime spec",

@@ -30,7 +30,7 @@ import (
 
 // newVerifyCommand returns 'dxctl verify'. version is that of dxctl.
 func newVerifyCommand(version string) *cobra.Command {
-	o := gpuFlags{Request: "all"}
+	o := gpuSelection{Request: "all"}
 	client := ctr{timeout: 2 * time.Minute}
 	command := &cobra.Command{
 		Use:   "verify [flags] [-- COMMAND [ARGUMENT...]]",
@@ -60,7 +60,7 @@ Fails if containers with GPUs do not start as configured, or one with the interl
 }
 
 // verify starts the containers, prints the results, and keeps them for 'dxctl doctor --report'.
-func verify(ctx context.Context, o *gpuFlags, client *ctr, version string, stdout, stderr io.Writer) error {
+func verify(ctx context.Context, o *gpuSelection, client *ctr, version string, stdout, stderr io.Writer) error {
 	if err := o.CheckRequest(); err != nil {
 		return err
 	}

@@ -56,11 +56,14 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	command.SetOut(stdout)
 	command.SetErr(stderr)
 	command.SilenceErrors, command.SilenceUsage = true, true
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError("%w", err) })
-	checkArguments(command)
+	hasBegun := false
+	prepare(command, &hasBegun)
 	called, err := command.ExecuteContextC(ctx)
-	if err == nil {
+	switch {
+	case err == nil:
 		return exitOK
+	case !hasBegun:
+		err = UsageError("%w", err)
 	}
 	// Each of several joined errors is a line.
 	fmt.Fprintf(stderr, "%s: %s\n", command.Name(), strings.ReplaceAll(errlog.Text(err), "\n", "\n"+command.Name()+": "))
@@ -75,26 +78,24 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	return status.status
 }
 
-// checkArguments makes command and its subcommands accept flags only, unless they have Args, and
-// makes a group of commands print its help.
-func checkArguments(command *cobra.Command) {
+// prepare makes command and its subcommands accept flags only, unless they have Args, and makes a group of
+// commands print its help. The commands set hasBegun: an error before that is one of the call.
+func prepare(command *cobra.Command, hasBegun *bool) {
 	for _, subcommand := range command.Commands() {
-		checkArguments(subcommand)
+		prepare(subcommand, hasBegun)
 	}
 	command.Flags().SortFlags = false
-	check := command.Args
-	if check == nil {
-		check = cobra.NoArgs
-	}
-	command.Args = func(c *cobra.Command, args []string) error {
-		if err := check(c, args); err != nil {
-			return UsageError("%w", err)
-		}
-		return nil
+	if command.Args == nil {
+		command.Args = cobra.NoArgs
 	}
 	if command.HasSubCommands() && !command.Runnable() {
 		command.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 		command.DisableFlagsInUseLine = true
+	}
+	run := command.RunE
+	command.RunE = func(c *cobra.Command, args []string) error {
+		*hasBegun = true
+		return run(c, args)
 	}
 }
 
@@ -109,7 +110,7 @@ func AddEnvironment(command *cobra.Command) {
 				return
 			}
 			if setErr := command.Flags().Set(flag.Name, value); setErr != nil {
-				err = errors.Join(err, UsageError("%s: %w", name, setErr))
+				err = errors.Join(err, fmt.Errorf("%s: %w", name, setErr))
 			}
 		})
 		return err

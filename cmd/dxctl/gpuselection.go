@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/advertiser/config"
@@ -23,12 +24,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
-	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
-// gpuFlags select the policy, the GPUs and the driver files that a command uses. The default is those of
-// this node.
-type gpuFlags struct {
+// gpuSelection has the flags that select the policy, the GPUs and the driver files of a command. The default
+// is those of this node.
+type gpuSelection struct {
 	// Request names GPUs in the form of DIRECTX_VISIBLE_DEVICES. [decision.Select] reads it.
 	Request string
 
@@ -38,21 +38,20 @@ type gpuFlags struct {
 	assumeFiles bool
 	// AsShim reads the GPUs as the shim does: on Linux, those that were discovered last.
 	AsShim bool
-	// WithUUIDs adds the UUIDs of NVIDIA's GPUs.
-	WithUUIDs bool
 }
 
 // AddFlags adds the flags that select the policy and the GPUs.
-func (f *gpuFlags) AddFlags(flags *pflag.FlagSet) {
+func (f *gpuSelection) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Inventory, "inventory", "", "inventory `FILE` of the GPUs (default: this node's GPUs)")
 	flags.StringVar(&f.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
 	flags.StringVar(&f.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 }
 
 // AddFileFlags adds the flags that select driver files.
-func (f *gpuFlags) AddFileFlags(flags *pflag.FlagSet) {
-	addHostRootFlag(flags, &f.HostRoot)
-	flags.BoolVar(&f.assumeFiles, "assume-files", false, "assume that all driver files exist")
+func (f *gpuSelection) AddFileFlags(command *cobra.Command) {
+	addHostRootFlag(command.Flags(), &f.HostRoot)
+	command.Flags().BoolVar(&f.assumeFiles, "assume-files", false, "assume that all driver files exist")
+	command.MarkFlagsMutuallyExclusive("assume-files", "host-root")
 }
 
 // addHostRootFlag adds the flag for the node's root directory.
@@ -61,28 +60,20 @@ func addHostRootFlag(flags *pflag.FlagSet, root *string) {
 }
 
 // AddRequestFlag adds the flag --gpus. Its default is f.Request.
-func (f *gpuFlags) AddRequestFlag(flags *pflag.FlagSet, usage string) {
+func (f *gpuSelection) AddRequestFlag(flags *pflag.FlagSet, usage string) {
 	flags.StringVar(&f.Request, "gpus", f.Request, usage+": all, or a comma-separated `LIST` of indices, location paths or LUIDs")
 }
 
 // CheckRequest returns an error if no GPU is requested.
-func (f *gpuFlags) CheckRequest() error {
+func (f *gpuSelection) CheckRequest() error {
 	if f.Request == "" || strings.EqualFold(f.Request, "none") {
 		return cli.UsageError("no GPU is selected: set --gpus to all, or to indices in 'dxctl devices', such as 0,2")
 	}
 	return nil
 }
 
-// CheckFlags returns an error about flags that exclude each other.
-func (f *gpuFlags) CheckFlags() error {
-	if f.assumeFiles && f.HostRoot != "" {
-		return cli.UsageError("--assume-files excludes --host-root")
-	}
-	return nil
-}
-
 // Files returns where driver files are looked up.
-func (f *gpuFlags) Files() decision.Files {
+func (f *gpuSelection) Files() decision.Files {
 	if f.assumeFiles {
 		return hostfiles.Assumed{}
 	}
@@ -90,7 +81,7 @@ func (f *gpuFlags) Files() decision.Files {
 }
 
 // ReportSkipped prints driver files that a container does not get.
-func (f *gpuFlags) ReportSkipped(stderr io.Writer, skipped []gpuedits.SkippedFile) {
+func (f *gpuSelection) ReportSkipped(stderr io.Writer, skipped []gpuedits.SkippedFile) {
 	const limit = 3
 	skipped = slices.DeleteFunc(slices.Clone(skipped), func(n gpuedits.SkippedFile) bool { return n.Minor })
 	for _, file := range skipped[:min(limit, len(skipped))] {
@@ -106,7 +97,7 @@ func (f *gpuFlags) ReportSkipped(stderr io.Writer, skipped []gpuedits.SkippedFil
 
 // Open returns the source of the GPUs, and the resolved policy for containers of this operating
 // system.
-func (f *gpuFlags) Open(stderr io.Writer, containerOS string) (discovery.Source, policy.Resolved, error) {
+func (f *gpuSelection) Open(stderr io.Writer, containerOS string) (discovery.Source, policy.Resolved, error) {
 	compiled, err := f.read(stderr, containerOS)
 	p, devices := compiled.Policy, compiled.Devices
 	if err != nil {
@@ -119,10 +110,13 @@ func (f *gpuFlags) Open(stderr io.Writer, containerOS string) (discovery.Source,
 		source = discovery.Static(devices)
 	case f.ConfigFile != "" && p.UseInventory:
 		source = discovery.Static(devices)
-	case p.UseInventory:
-		source = node.CompiledInventory(f.StateDir)
 	default:
-		source, err = f.openDriver()
+		options := node.Options{UseInventory: p.UseInventory, StateDir: f.StateDir, HostRoot: f.HostRoot}
+		if !f.AsShim {
+			options.UUIDs = nvidia.NewUUIDs(f.HostRoot)
+		}
+		source, err = node.Open(options)
+		err = errlog.WithRemedy(err, "set --inventory to a file with the GPUs")
 	}
 	if err != nil {
 		return nil, policy.Resolved{}, err
@@ -131,20 +125,8 @@ func (f *gpuFlags) Open(stderr io.Writer, containerOS string) (discovery.Source,
 	return source, resolved, nil
 }
 
-func (f *gpuFlags) openDriver() (discovery.Source, error) {
-	options := node.Options{StateDir: f.StateDir, HostRoot: f.HostRoot, QueryDriver: !f.AsShim}
-	if f.WithUUIDs {
-		options.UUIDs = nvidia.NewUUIDs(f.HostRoot)
-	}
-	source, err := node.Open(options)
-	if err != nil {
-		return nil, errlog.WithRemedy(err, "set --inventory to a file with the GPUs")
-	}
-	return source, nil
-}
-
 // Devices returns the GPUs, and the resolved policy for containers of this operating system.
-func (f *gpuFlags) Devices(ctx context.Context, stderr io.Writer, containerOS string) ([]discovery.Device, policy.Resolved, error) {
+func (f *gpuSelection) Devices(ctx context.Context, stderr io.Writer, containerOS string) ([]discovery.Device, policy.Resolved, error) {
 	source, p, err := f.Open(stderr, containerOS)
 	if err != nil {
 		return nil, p, err
@@ -155,7 +137,7 @@ func (f *gpuFlags) Devices(ctx context.Context, stderr io.Writer, containerOS st
 
 // read returns the policy for containers of this operating system, and the devices of the inventory
 // that the file of --config names.
-func (f *gpuFlags) read(stderr io.Writer, containerOS string) (config.Compiled, error) {
+func (f *gpuSelection) read(stderr io.Writer, containerOS string) (config.Compiled, error) {
 	if f.ConfigFile != "" {
 		return config.Compiler{
 			File: f.ConfigFile, Required: true, StateDir: f.StateDir, NodeOS: containerOS, InspectOnly: f.Inventory != "",
@@ -167,14 +149,4 @@ func (f *gpuFlags) read(stderr io.Writer, containerOS string) (config.Compiled, 
 		return config.Compiled{Policy: policy.Default()}, nil
 	}
 	return config.Compiled{Policy: p}, err
-}
-
-// shimFlags returns the flags of ctr and nerdctl that run a container with the runtime shim and
-// request GPUs. Images cannot set annotations. On Windows, the shim is in the place of runhcs, and ctr 1.7 drops
-// annotations.
-func shimFlags(containerOS, request string) []string {
-	if containerOS == "windows" {
-		return []string{"--env", decision.VisibleVariable + "=" + request}
-	}
-	return []string{"--runtime", shimfile.RuntimeName, "--annotation", decision.VisibleAnnotation + "=" + request}
 }
