@@ -30,6 +30,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
+	"github.com/directx-nri/directx-nri/shim/bypass"
 	"github.com/directx-nri/directx-nri/shim/diversion"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
@@ -256,19 +257,20 @@ func checkShim(ctx context.Context, n nodeState) []finding {
 	if kubernetes {
 		remedy = "see the log of directx-advertiser"
 	}
-	s := readShim(ctx, n.shimDir, n.stateDir)
-	noContainerStarts := errors.Is(s.Err, diversion.ErrInterrupted) || errors.Is(s.Err, diversion.ErrBroken)
+	path, version, err := readShim(ctx, n.shimDir)
+	bypassErr := bypass.Check(n.stateDir)
+	noContainerStarts := errors.Is(err, diversion.ErrInterrupted) || errors.Is(err, diversion.ErrBroken)
 	switch {
 	case kubernetes && !n.offersGPU() && !noContainerStarts:
 		return passed("it need not be in its place, because the node offers no GPU")
-	case s.Err != nil:
-		return failed(s.Err, remedy)
-	case kubernetes && s.BypassErr != nil:
-		return failed(s.BypassErr, "use the shim of io.containerd.runhcs.v1, or if the shim honors devices, set injection: kubelet; see docs/limits.md")
-	case s.Version != n.version:
-		return failed(fmt.Errorf("%s has version %s, and dxctl has version %s", s.Path, s.Version, n.version), remedy)
+	case err != nil:
+		return failed(err, remedy)
+	case kubernetes && bypassErr != nil:
+		return failed(bypassErr, "use the shim of io.containerd.runhcs.v1, or if the shim honors devices, set injection: kubelet; see docs/limits.md")
+	case version != n.version:
+		return failed(fmt.Errorf("%s has version %s, and dxctl has version %s", path, version, n.version), remedy)
 	}
-	return passed("%s, version %s", s.Path, s.Version)
+	return passed("%s, version %s", path, version)
 }
 
 func checkNRI(ctx context.Context, n nodeState) []finding {

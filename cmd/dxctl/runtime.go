@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -203,12 +204,12 @@ func newStatusCommand() *cobra.Command {
 		Long:    "Shows the runtime shim that containerd runs, and its version. Fails if it does not run it.",
 		Example: `  dxctl runtime status`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			s := readShim(c.Context(), shimDir, stateDir)
-			if s.Err != nil {
-				return s.Err
+			path, version, err := readShim(c.Context(), shimDir)
+			if err != nil {
+				return err
 			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "%s is the runtime shim, version %s\n", s.Path, s.Version)
-			return errors.Join(err, s.BypassErr)
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s is the runtime shim, version %s\n", path, version)
+			return errors.Join(err, bypass.Check(stateDir))
 		},
 	}
 	addShimDirFlag(command.Flags(), &shimDir)
@@ -216,28 +217,22 @@ func newStatusCommand() *cobra.Command {
 	return command
 }
 
-// shimState is the state of the runtime shim.
-type shimState struct {
-	Path, Version string
-	// Err is why containerd does not run it, BypassErr why containerd bypasses it for the containers of pods.
-	Err, BypassErr error
-}
-
-// readShim returns the state of the shim in shimDir, on Windows by default in the directory of containerd's shim.
-func readShim(ctx context.Context, shimDir, stateDir string) shimState {
-	s := shimState{Path: filepath.Join(shimDir, shimfile.FileName()), BypassErr: bypass.Check(stateDir)}
+// readShim returns the path and the version of the shim in shimDir, on Windows by default in the directory of
+// containerd's shim. Its error is why containerd does not run it.
+func readShim(ctx context.Context, shimDir string) (path, version string, err error) {
+	path = filepath.Join(shimDir, shimfile.FileName())
 	if runtime.GOOS == "windows" {
 		d, err := openDiversion(shimDir)
+		if err == nil {
+			err = d.Check()
+		}
 		if err != nil {
-			return shimState{Err: err, BypassErr: s.BypassErr}
+			return "", "", err
 		}
-		s.Path = filepath.Join(d.Dir(), paths.Runhcs)
-		if s.Err = d.Check(); s.Err != nil {
-			return s
-		}
+		path = filepath.Join(d.Dir(), paths.Runhcs)
 	}
-	s.Version, s.Err = readShimVersion(ctx, s.Path)
-	return s
+	version, err = readShimVersion(ctx, path)
+	return path, version, err
 }
 
 // readShimVersion runs a shim and returns its version. It does not run a file that other users can replace, because
@@ -254,10 +249,8 @@ func readShimVersion(ctx context.Context, path string) (string, error) {
 	stdout, err := command.Output()
 	fields := strings.Fields(string(stdout))
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return "", fmt.Errorf("run %s --version: %w", path, context.DeadlineExceeded)
 	case err != nil:
-		return "", fmt.Errorf("run %s --version: %w", path, err)
+		return "", fmt.Errorf("run %s --version: %w", path, cmp.Or(ctx.Err(), err))
 	case len(fields) != 2 || fields[0] != shimfile.BaseName:
 		return "", fmt.Errorf("%s is another program: it does not print its version as the runtime shim does", path)
 	}
