@@ -115,7 +115,7 @@ func (d *Daemon) newKubeletInjection(p policy.Resolved, source discovery.Source)
 // openSource opens the source of the GPUs, and waits while the node has none.
 func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discovery.Source, err error) {
 	options := node.Options{
-		UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, QueryDriver: true, HostRoot: d.options.HostRoot, Log: d.log,
+		UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, QueryDriver: true, HostRoot: d.options.HostRoot,
 	}
 	if p.FailOnInitError {
 		if err := d.checkOffersGPU(ctx, p, options); err != nil {

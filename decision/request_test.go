@@ -18,7 +18,7 @@ func TestReasonOf(t *testing.T) {
 	t.Parallel()
 	var hung error
 	synctest.Test(t, func(t *testing.T) {
-		_, hung = discovery.NewDriverSource(nil, func(ctx context.Context) ([]discovery.Device, error) { <-ctx.Done(); return nil, ctx.Err() }).Devices(t.Context())
+		_, hung = discovery.NewDriverSource(func(ctx context.Context) ([]discovery.Device, error) { <-ctx.Done(); return nil, ctx.Err() }).Devices(t.Context())
 	})
 	for want, errs := range map[Reason][]error{
 		ReasonNoRecord:   {allocation.ErrNotFound, allocation.ErrMalformedID, errNoAllocation},

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -275,13 +276,14 @@ func (p *Plugin) logChanges(devices []resources.Device) {
 		if d.Rule != nil && !d.Health.OK() {
 			state = "cannot be allocated: " + d.Health.Reason
 		}
-		p.states[d.InstanceID] = state
-		if state != before[d.InstanceID] {
+		key := strings.Join(append([]string{state}, d.Notes...), "\n")
+		p.states[d.InstanceID] = key
+		if key != before[d.InstanceID] {
 			level := logrus.InfoLevel
 			if d.Rule != nil && !d.Health.OK() {
 				level = logrus.WarnLevel
 			}
-			fields := logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID, "state": state}
+			fields := logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID, "description": d.Description, "driver": d.DriverVersion, "state": state, "notes": d.Notes}
 			p.config.Log.WithFields(fields).Log(level, "GPU found or changed")
 		}
 	}

@@ -211,9 +211,7 @@ func checkGPU(n nodeState, d resources.Device) []finding {
 	edits, skipped, err := gpuedits.Build(n.os, []discovery.Device{d.Device}, nil, hostfiles.Root(n.hostRoot), resolved)
 	var missing []string
 	for _, file := range skipped {
-		if !file.Minor {
-			missing = append(missing, file.Source)
-		}
+		missing = append(missing, file.Source)
 	}
 	switch {
 	case !d.Health.OK():

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -83,7 +82,6 @@ func (f *gpuSelection) Files() decision.Files {
 // ReportSkipped prints driver files that a container does not get.
 func (f *gpuSelection) ReportSkipped(stderr io.Writer, skipped []gpuedits.SkippedFile) {
 	const limit = 3
-	skipped = slices.DeleteFunc(slices.Clone(skipped), func(n gpuedits.SkippedFile) bool { return n.Minor })
 	for _, file := range skipped[:min(limit, len(skipped))] {
 		fmt.Fprintf(stderr, "dxctl: left out: %s\n", file)
 	}

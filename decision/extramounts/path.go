@@ -20,7 +20,7 @@ func parsePath(containerOS, text string) (path string, absolute bool, err error)
 	separator, isName := "/", isLinuxName
 	if containerOS == "windows" {
 		text = strings.ReplaceAll(text, "/", `\`)
-		names, absolute = text, winpath.IsAbs(text) && !strings.HasPrefix(text, `\`)
+		names, absolute = text, winpath.IsAbs(text)
 		if absolute {
 			names = text[len(`C:\`):]
 		}

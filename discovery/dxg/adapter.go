@@ -17,7 +17,9 @@ import (
 
 // adapterProperties is what an adapter reports. Unknown values are zero.
 type adapterProperties struct {
-	luid            discovery.LUID
+	luid discovery.LUID
+	// instanceID is the ID that the adapter has as long as this program runs, "" for a new one.
+	instanceID      string
 	typeBits        uint32
 	ids             deviceIDs
 	address         adapterAddress
@@ -129,13 +131,6 @@ func decodeUTF16(units []uint16) string {
 	return strings.TrimSpace(errlog.OneLine(text))
 }
 
-// isPackageName reports whether name can be that of a driver package in the driver store.
-// A regular expression would cost each start of the runtime shim half a millisecond.
-func isPackageName(name string) bool {
-	const first = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-	return name != "" && len(name) <= 201 && strings.Contains(first, name[:1]) && strings.Trim(name, first+"._-") == ""
-}
-
 // driverPackage returns the name of the driver package in a driver store path such as
 // `\SystemRoot\System32\DriverStore\FileRepository\nv_dispi.inf_amd64_1f2e`, "" if there
 // is none. WSL shares the packages below /usr/lib/wsl/drivers, and Microsoft's user mode
@@ -149,7 +144,8 @@ func driverPackage(storePath string) string {
 		return ""
 	}
 	name, _, _ := strings.Cut(storePath[i+len(repository):], "/")
-	if !isPackageName(name) {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	if strings.HasPrefix(name, ".") || strings.Trim(name, letters+"._-") != "" {
 		return ""
 	}
 	return name
@@ -188,9 +184,9 @@ func (a adapterProperties) pciAddress() string {
 	return fmt.Sprintf("%02X.%02X.%X", a.address.bus, a.address.device, a.address.function)
 }
 
-// newDevice returns a device with the adapter's properties, without its instance ID and files.
-func (a adapterProperties) newDevice() discovery.Device {
-	d := discovery.Device{LUID: a.luid, Description: decodeUTF16(a.registry.adapter[:]), DedicatedMemory: a.memory}
+// newDevice returns the device of the adapter.
+func (a adapterProperties) newDevice(files libraries) discovery.Device {
+	d := discovery.Device{InstanceID: a.instanceID, LUID: a.luid, Description: decodeUTF16(a.registry.adapter[:]), DedicatedMemory: a.memory}
 	vendor := a.ids.vendor
 	switch {
 	case vendor <= 0xFFFF:
@@ -217,5 +213,6 @@ func (a adapterProperties) newDevice() discovery.Device {
 	if a.failure != nil {
 		d.Health = discovery.Health{Reason: "the driver does not answer: " + errnoText(a.failure)}
 	}
+	addFiles(&d, files, a)
 	return d
 }

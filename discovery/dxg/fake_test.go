@@ -185,7 +185,7 @@ func newSource(t testing.TB, f *fakeDriver) (*Source, string) {
 	} {
 		testutil.WriteFile(t, filepath.Join(root, wslDir, file), "", 0o644)
 	}
-	s := Open(hostfiles.Root(root), testutil.Quiet())
+	s := Open(hostfiles.Root(root))
 	s.open = f.Open
 	t.Cleanup(func() {
 		if f.open != 0 || len(f.handles) != 0 {

@@ -32,8 +32,6 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/pci"
@@ -54,23 +52,17 @@ type Source struct {
 	root hostfiles.Root
 	open func(hostfiles.Root) (driver, error)
 
-	// known has the adapters of the last list that have answered.
-	known map[discovery.LUID]knownAdapter
+	// known has the adapters of the last list that have answered, without a failure.
+	known map[discovery.LUID]adapterProperties
 }
 
 var _ discovery.Source = (*Source)(nil)
 
-// knownAdapter has an adapter's properties without a failure, and its identity.
-type knownAdapter struct {
-	adapterProperties
-	instanceID string
-}
-
 // Open returns the source of the GPUs of the VM with this root. It reads nothing yet. If the adapters cannot be
 // listed, those of the last list are unhealthy.
-func Open(root hostfiles.Root, log logrus.FieldLogger) *Source {
+func Open(root hostfiles.Root) *Source {
 	s := &Source{root: root, open: openDevice}
-	s.DriverSource = discovery.NewDriverSource(log, s.readDevices)
+	s.DriverSource = discovery.NewDriverSource(s.readDevices)
 	return s
 }
 
@@ -95,35 +87,27 @@ func (s *Source) readDevices(context.Context) (devices []discovery.Device, err e
 		// driver logs each refused query.
 		a, isKnown := s.known[adapter.luid.value()]
 		if isKnown {
-			a.failure = checkAdapter(d, adapter, a.adapterProperties)
+			a.failure = checkAdapter(d, adapter, a)
 		} else {
-			a.adapterProperties = readProperties(d, adapter)
+			a = readProperties(d, adapter)
 		}
-		all = append(all, a.adapterProperties)
+		all = append(all, a)
 	}
-	return s.newDevices(all), nil
-}
-
-// newDevices turns the adapters' answers into devices, in the order of [compareByPreference].
-func (s *Source) newDevices(all []adapterProperties) []discovery.Device {
 	slices.SortStableFunc(all, func(a, b adapterProperties) int { return cmp.Compare(a.luid, b.luid) })
 	all = slices.CompactFunc(all, func(a, b adapterProperties) bool { return a.luid == b.luid })
-	ids := s.instanceIDs(all)
-	files, known := readLibraries(s.root), map[discovery.LUID]knownAdapter{}
-	devices := []discovery.Device{}
+	setInstanceIDs(all)
+	files, known := readLibraries(s.root), map[discovery.LUID]adapterProperties{}
+	devices = []discovery.Device{}
 	for _, a := range all {
-		d := a.newDevice()
-		d.InstanceID = ids[a.luid]
-		addFiles(&d, files, a)
+		devices = append(devices, a.newDevice(files))
 		if _, isKnown := s.known[a.luid]; isKnown || a.failure == nil {
 			a.failure = nil
-			known[a.luid] = knownAdapter{a, d.InstanceID}
+			known[a.luid] = a
 		}
-		devices = append(devices, d)
 	}
 	s.known = known
 	slices.SortStableFunc(devices, compareByPreference)
-	return devices
+	return devices, nil
 }
 
 // compareByPreference compares two devices of a VM. The preferred one comes first, because on a tie
@@ -140,33 +124,30 @@ func compareByPreference(a, b discovery.Device) int {
 		rank(maybeIntegrated(a))-rank(maybeIntegrated(b)), cmp.Compare(a.LUID, b.LUID))
 }
 
-// instanceIDs returns the adapters' instance IDs. Equal adapters that work have their LUID as the unit: if one is
-// removed, another must not have its ID after the next start of this program. One that was the only adapter of
-// its model keeps its ID.
-func (s *Source) instanceIDs(all []adapterProperties) map[discovery.LUID]string {
+// setInstanceIDs sets the instance IDs of new adapters. Equal adapters that work have their LUID as the unit: if one
+// is removed, another must not have its ID after the next start of this program.
+func setInstanceIDs(all []adapterProperties) {
 	working := map[string]int{} // the number of working adapters, by model and PCI address
 	for _, a := range all {
 		if a.failure == nil {
 			working[a.model()+a.pciAddress()]++
 		}
 	}
-	order := func(a adapterProperties) int {
-		_, known := s.known[a.luid]
-		return 2*rank(a.failure != nil) + rank(!known)
-	}
-	ids, taken := map[discovery.LUID]string{}, map[string]bool{}
-	for _, a := range slices.SortedStableFunc(slices.Values(all), func(a, b adapterProperties) int { return order(a) - order(b) }) {
+	taken := map[string]bool{}
+	order := func(a adapterProperties) int { return 2*rank(a.failure != nil) + rank(a.instanceID == "") }
+	slices.SortStableFunc(all, func(a, b adapterProperties) int { return order(a) - order(b) })
+	for i := range all {
+		a := &all[i]
 		unit := cmp.Or(a.pciAddress(), "0")
 		if working[a.model()+a.pciAddress()] > 1 || a.model()+a.pciAddress() == unknownModel {
 			unit = a.luid.String()
 		}
-		id := cmp.Or(s.known[a.luid].instanceID, a.model()+`\`+unit)
-		if taken[id] {
-			id = a.model() + `\` + a.luid.String()
+		a.instanceID = cmp.Or(a.instanceID, a.model()+`\`+unit)
+		if taken[a.instanceID] {
+			a.instanceID = a.model() + `\` + a.luid.String()
 		}
-		ids[a.luid], taken[id] = id, true
+		taken[a.instanceID] = true
 	}
-	return ids
 }
 
 func rank(last bool) int {

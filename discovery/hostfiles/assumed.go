@@ -10,10 +10,8 @@ import (
 // exists and is not a link. Patterns with wildcards match no file, and device nodes have no numbers.
 type Assumed struct{}
 
-// ResolveAll returns paths.
-func (Assumed) ResolveAll(paths []string) (resolved []string, errs []error) {
-	return paths, make([]error, len(paths))
-}
+// MountSource returns path.
+func (Assumed) MountSource(path string) (string, error) { return path, nil }
 
 // Resolve returns path, as a regular file.
 func (Assumed) Resolve(path string) (final string, regular bool, err error) {

@@ -5,9 +5,7 @@ package hostfiles
 import (
 	"bytes"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 )
 
 // Root is where the node's root directory is mounted: "" (or "/" on Linux) for a program on the
@@ -18,39 +16,14 @@ type Root string
 // waits for it.
 const maxCompared = 16 << 20
 
-// ResolveAll returns the result of [Root.Resolve] for each of paths, with one difference: a directory
-// with mounts below it is an error, because they would be writable in a container. It resolves each
-// parent directory only once, and a path itself only if it is a link.
-func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
-	type result struct {
-		path string
-		err  error
+// MountSource returns path with all links followed (see [Root.Resolve]). A directory with mounts below it is an
+// error, because they would be writable in a container.
+func (r Root) MountSource(path string) (final string, err error) {
+	final, isRegular, err := r.Resolve(path)
+	if err != nil || isRegular {
+		return final, err
 	}
-	dirs := map[string]result{}
-	resolved, errs = make([]string, len(paths)), make([]error, len(paths))
-	for i, path := range paths {
-		dir := filepath.Dir(path)
-		parent, known := dirs[dir]
-		if !known {
-			parent.path, _, parent.err = r.Resolve(dir)
-			dirs[dir] = parent
-		}
-		if errs[i] = parent.err; errs[i] != nil {
-			continue
-		}
-		resolved[i] = filepath.Join(parent.path, filepath.Base(path))
-		info, err := os.Lstat(r.localPath(resolved[i]))
-		if err == nil && info.Mode()&(fs.ModeSymlink|fs.ModeIrregular) != 0 {
-			if resolved[i], _, err = r.Resolve(path); err == nil {
-				info, err = os.Lstat(r.localPath(resolved[i]))
-			}
-		}
-		if err == nil && info.IsDir() {
-			err = checkMounts(r.localPath(resolved[i]))
-		}
-		errs[i] = err
-	}
-	return resolved, errs
+	return final, checkMounts(r.localPath(final))
 }
 
 // SameContent reports whether two regular files have the same content. Large files are

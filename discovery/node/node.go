@@ -7,8 +7,6 @@ import (
 	"errors"
 	"runtime"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/errlog"
@@ -32,7 +30,6 @@ type Options struct {
 	// HostRoot is where the node's root directory is mounted, for a program in a container
 	// on Linux.
 	HostRoot string
-	Log      logrus.FieldLogger
 }
 
 // ErrNoSource reports that a Linux node has neither an inventory nor a driver of GPU

@@ -25,5 +25,5 @@ func openDriver(o Options) (discovery.Source, error) {
 	if !queryDriver {
 		return discovered, nil
 	}
-	return dxg.Open(hostfiles.Root(o.HostRoot), o.Log), nil
+	return dxg.Open(hostfiles.Root(o.HostRoot)), nil
 }

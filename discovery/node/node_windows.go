@@ -5,6 +5,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery/pnp"
 )
 
-func openDriver(o Options) (discovery.Source, error) {
-	return pnp.Open(o.Log), nil
+func openDriver(Options) (discovery.Source, error) {
+	return pnp.Open(), nil
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/directx-nri/directx-nri/discovery"
 )
 
@@ -26,8 +24,8 @@ type readFunc func(ctx context.Context, wanted func(instanceID string) bool, wit
 // errNotQueried is [Snapshot].DXCoreErr without a query.
 var errNotQueried = errors.New("it was not queried")
 
-func newSource(log logrus.FieldLogger, read readFunc) *Source {
-	return &Source{discovery.NewDriverSource(log, func(ctx context.Context) ([]discovery.Device, error) {
+func newSource(read readFunc) *Source {
+	return &Source{discovery.NewDriverSource(func(ctx context.Context) ([]discovery.Device, error) {
 		snapshot, err := read(ctx, isAny, true)
 		return Devices(snapshot), err
 	}), read}

@@ -15,7 +15,7 @@ import (
 func TestFind(t *testing.T) {
 	t.Parallel()
 	system := &fakeSystem{snapshot: node(4)}
-	source := newSource(testutil.Quiet(), system.read)
+	source := newSource(system.read)
 	id := t4(2).InstanceID
 	devices, err := source.Find(t.Context(), []string{strings.ToLower(id), `PCI\VEN_10DE&DEV_1\GONE`})
 	if n := system.queries; err != nil || len(devices) != 1 || n != 0 {
@@ -68,7 +68,7 @@ func TestFindAgreesWithDevices(t *testing.T) {
 				snapshot = Snapshot{Devices: []Properties{test.p, t4(1)}, Adapters: []win32.Adapter{full(t4(1).LUID)}}
 			}
 			system := &fakeSystem{snapshot: snapshot}
-			source := newSource(testutil.Quiet(), system.read)
+			source := newSource(system.read)
 			all, err := source.Devices(t.Context())
 			testutil.NoError(t, err)
 			listed, _ := discovery.Find(all, test.p.InstanceID)

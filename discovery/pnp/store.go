@@ -18,7 +18,7 @@ func driverStore(p Properties) (dir, note string, err error) {
 	dir = winpath.Clean(p.PackageDir)
 	driverDirs := userModeDirs(p.Values)
 	isDir := func(d string) bool { return winpath.Equal(d, dir) }
-	if isOnDrive(dir) && (len(driverDirs) == 0 || slices.ContainsFunc(driverDirs, isDir)) {
+	if winpath.IsAbs(dir) && (len(driverDirs) == 0 || slices.ContainsFunc(driverDirs, isDir)) {
 		return dir, "", nil
 	}
 	cause := cmp.Or(errlog.ErrorLine(p.PackageDirErr), "its INF is in "+quote(p.PackageDir))
@@ -59,14 +59,9 @@ func packageDir(path string) (string, bool) {
 	path = winpath.Clean(path)
 	elements := strings.Split(path, `\`)
 	for i := range len(elements) - 3 {
-		if strings.EqualFold(elements[i], "DriverStore") && strings.EqualFold(elements[i+1], "FileRepository") && isOnDrive(path) {
+		if strings.EqualFold(elements[i], "DriverStore") && strings.EqualFold(elements[i+1], "FileRepository") && winpath.IsAbs(path) {
 			return strings.Join(elements[:i+3], `\`), true
 		}
 	}
 	return "", false
-}
-
-// isOnDrive reports whether a cleaned path is absolute and on a drive.
-func isOnDrive(path string) bool {
-	return winpath.IsAbs(path) && !strings.HasPrefix(path, `\`)
 }

@@ -35,7 +35,6 @@ func TestDriverStore(t *testing.T) {
 		"neither":                     {p: Properties{PackageDirErr: failed}, err: "not implemented"},
 		"INF in a relative directory": {p: Properties{PackageDir: `DriverStore\x`}, err: "reinstall"},
 		"driver on a share":           {p: Properties{Values: driver(`\\server\c$\Windows\System32\DriverStore\FileRepository\x\u.dll`)}, err: "reinstall"},
-		"driver by a device path":     {p: Properties{Values: driver(`\??\` + b + `\u.dll`)}, want: b, note: "unknown"},
 		"driver in no repository":     {p: Properties{Values: driver(`C:\DriverStore\Temp\x\u.dll`, `C:\Temp\FileRepository\x\u.dll`)}, err: "reinstall"},
 		"driver that goes up":         {p: Properties{Values: driver(repo + `x\..\u.dll`)}, err: "reinstall"},
 	} {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/windows"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -17,7 +16,7 @@ import (
 // Open returns a source of the devices of this computer (see [Devices]). It reads nothing yet, and caches
 // nothing. Even a driver store directory can change, because Windows reuses the names of INF files, such as
 // oem12.inf.
-func Open(log logrus.FieldLogger) *Source { return newSource(log, readSnapshot) }
+func Open() *Source { return newSource(readSnapshot) }
 
 func readSnapshot(ctx context.Context, wanted func(instanceID string) bool, withDXCore bool) (s Snapshot, err error) {
 	if s.Devices, err = readDevices(ctx, wanted); err != nil {

@@ -2,12 +2,11 @@
 //
 // All functions are lexical. They accept both separators and return `\`. The forms of paths are:
 //
-//	C:\Windows            drive-absolute
-//	C:Windows             relative to the drive's current directory
-//	\Windows              relative to the current drive
-//	Windows               relative
-//	\\server\share\file   UNC
-//	\\?\C:\Windows        device paths; also \\.\ and \??\, and \\?\UNC\server\share
+//	C:\Windows    absolute
+//	C:Windows     relative to the drive's current directory
+//	\Windows      relative to the current drive
+//	Windows       relative
+//	\\…           of a network share or a device: never absolute, and never below a path of another form
 //
 // https://learn.microsoft.com/dotnet/standard/io/file-path-formats
 package winpath
@@ -19,9 +18,11 @@ import (
 )
 
 // Clean returns the shortest equivalent path, which has one `\` between elements, no `.` or `..`
-// that can be resolved, a drive letter in upper case, and no prefix \\?\ of a drive or share. `..` cannot
-// leave the drive, share or device. The empty path is ".". Unlike Windows, Clean resolves dots below \\?\.
-func Clean(p string) string { return parse(p).String() }
+// that can be resolved, and a drive letter in upper case. `..` cannot leave the drive. The empty path is ".".
+func Clean(p string) string {
+	c := parse(p)
+	return c.String()
+}
 
 // Join appends all further arguments to the first non-empty one and cleans the result. Only the
 // first one can make the path absolute or have a drive. The result is below it, unless a further
@@ -46,7 +47,7 @@ func Base(p string) string {
 	switch {
 	case len(c.elements) > 0:
 		return c.elements[len(c.elements)-1]
-	case c.rooted:
+	case c.rooted():
 		return `\`
 	}
 	return "."
@@ -61,11 +62,9 @@ func Dir(p string) string {
 	return c.String()
 }
 
-// IsAbs reports whether p does not depend on the current drive and directory, because it begins
-// with a drive and a separator or is a UNC or device path.
+// IsAbs reports whether p begins with a drive and a separator.
 func IsAbs(p string) bool {
-	c := parse(p)
-	return c.complete && c.rooted
+	return len(p) > 2 && hasDrive(p) && strings.ContainsAny(p[2:3], `\/`)
 }
 
 // IsLocal reports whether p, joined to a directory, is a file or directory below it: p is relative,
@@ -94,29 +93,27 @@ func IsLocal(p string) bool {
 
 // Key returns the same string for all paths that Windows considers equal, for use as a map key. In
 // addition to [Clean], it folds case. It also removes dots and spaces at the end of names, as Win32
-// does. It does not resolve short names or links.
+// does, and names that have nothing else. It does not resolve short names or links.
 func Key(p string) string {
 	c := parse(p)
-	for i, name := range c.elements {
-		if trimmed := strings.TrimRight(name, ". "); trimmed != "" {
-			c.elements[i] = trimmed
+	var kept []string
+	for _, name := range c.elements {
+		trimmed := strings.TrimRight(name, ". ")
+		if name == ".." {
+			trimmed = name
+		}
+		if trimmed != "" {
+			kept = append(kept, trimmed)
 		}
 	}
-	// An element of dots and spaces is a name within a path and nothing at its end.
-	for len(c.elements) > 0 {
-		last := c.elements[len(c.elements)-1]
-		if last == ".." || strings.TrimRight(last, ". ") != "" {
-			break
-		}
-		c.elements = c.elements[:len(c.elements)-1]
-	}
+	c.elements = kept
 	return strings.Map(foldCase, strings.TrimRight(c.String(), `\`))
 }
 
 // Equal reports whether Windows considers a and b equal; see [Key].
 func Equal(a, b string) bool { return Key(a) == Key(b) }
 
-// Elements returns the elements of the cleaned path p without its drive, share or device.
+// Elements returns the elements of the cleaned path p without its drive.
 func Elements(p string) []string { return parse(p).elements }
 
 // EqualOrBelow reports whether p is dir or lexically below it; see [Key].
@@ -139,42 +136,29 @@ func LooksShort(p string) bool {
 
 // winPath is a parsed path.
 type winPath struct {
-	// volume is "", a drive (C:), a share (\\server\share) or a device (\\.\pipe, \\?\Volume{…}).
-	volume   string
-	complete bool     // the volume has all its parts
-	rooted   bool     // a separator follows the volume: ".." cannot leave it
+	prefix   string   // C:\, C:, \, \\ or ""
 	elements []string // resolved; ".." only at the front of a path that is not rooted
 }
 
+// rooted reports whether ".." cannot leave the prefix.
+func (c *winPath) rooted() bool { return strings.HasSuffix(c.prefix, `\`) }
+
 // parse parses and cleans p.
-func parse(p string) winPath {
-	c, names := splitVolume(strings.ReplaceAll(p, "/", `\`))
-	for _, name := range names {
+func parse(p string) (c winPath) {
+	p = strings.ReplaceAll(p, "/", `\`)
+	if hasDrive(p) {
+		c.prefix, p = strings.ToUpper(p[:2]), p[2:]
+	}
+	switch {
+	case c.prefix == "" && strings.HasPrefix(p, `\\`):
+		c.prefix = `\\`
+	case strings.HasPrefix(p, `\`):
+		c.prefix += `\`
+	}
+	for _, name := range split(p) {
 		c.push(name)
 	}
 	return c
-}
-
-func splitVolume(p string) (c winPath, rest []string) {
-	if names := split(p); len(names) > 0 && names[0] == "??" && strings.HasPrefix(p, `\?`) {
-		p = `\\?\` + strings.Join(names[1:], `\`)
-	}
-	names := split(p)
-	isShare := len(names) > 0 && strings.HasPrefix(p, `\\`) && p[2] != '\\'
-	isDevice := isShare && (names[0] == "?" || names[0] == ".")
-	switch {
-	case isDevice && len(names) > 1 && len(names[1]) == 2 && hasDrive(names[1]):
-		return winPath{volume: strings.ToUpper(names[1]), complete: true, rooted: true}, names[2:]
-	case isDevice && len(names) > 2 && strings.EqualFold(names[1], "UNC"):
-		names = names[2:]
-	case hasDrive(p):
-		return winPath{volume: strings.ToUpper(p[:2]), complete: true, rooted: strings.HasPrefix(p[2:], `\`)}, split(p[2:])
-	case !isShare:
-		return winPath{rooted: strings.HasPrefix(p, `\`)}, names
-	}
-	volume := names[:min(2, len(names))]
-	complete := len(volume) == 2 && (!isDevice || !strings.EqualFold(volume[1], "UNC"))
-	return winPath{volume: `\\` + strings.Join(volume, `\`), complete: complete, rooted: true}, names[len(volume):]
 }
 
 // push appends one element, resolving dots.
@@ -188,32 +172,20 @@ func (c *winPath) push(name string) {
 		c.elements = append(c.elements, name)
 	case n > 0 && c.elements[n-1] != "..":
 		c.elements = c.elements[:n-1]
-	case !c.rooted:
+	case !c.rooted():
 		c.elements = append(c.elements, "..")
 	}
 }
 
-func (c winPath) String() string {
+func (c *winPath) String() string {
 	names := strings.Join(c.elements, `\`)
-	switch {
-	case strings.HasPrefix(c.volume, `\`) && names == "":
-		return c.volume
-	case c.volume != "" && c.rooted:
-		return c.volume + `\` + names
-	case c.volume != "" && names == "":
-		return c.volume + "."
-	case c.volume != "":
-		return c.volume + names
-	case c.rooted && len(c.elements) > 0 && c.elements[0] == "??":
-		return `\.\` + names // Without the dot, it would be a device path.
-	case c.rooted:
-		return `\` + names
-	case names == "":
-		return "."
-	case hasDrive(names):
+	if names == "" && !c.rooted() {
+		names = "."
+	}
+	if c.prefix == "" && hasDrive(names) {
 		return `.\` + names // Without the dot, it would begin with a drive.
 	}
-	return names
+	return c.prefix + names
 }
 
 // split returns the elements of p, not cleaned.

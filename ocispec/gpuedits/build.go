@@ -29,9 +29,9 @@ var ErrNotAssignable = errors.New("it cannot be assigned to a container")
 
 // Files reads the node's files.
 type Files interface {
-	// ResolveAll returns each path with all symbolic links followed, or an error that
+	// MountSource returns path with all symbolic links followed, or an error that
 	// matches [fs.ErrNotExist] if there is no file.
-	ResolveAll(paths []string) (resolved []string, errs []error)
+	MountSource(path string) (final string, err error)
 	// DeviceNode describes the device node at path.
 	DeviceNode(path string) (specs.LinuxDevice, error)
 	// Glob returns the sorted paths, relative to dir, of the files below it that match pattern, a
@@ -45,19 +45,12 @@ type SkippedFile struct {
 	Device string // the device's name
 	Source string // the file on the node
 	Reason string
-	// Minor reports that the reason is common, such as an optional file that this driver does not
-	// have.
-	Minor bool
 }
 
 // LogSkipped logs the files that a container does not get.
 func LogSkipped(log logrus.FieldLogger, skipped []SkippedFile) {
 	for _, file := range skipped {
-		if file.Minor {
-			log.Debug(file)
-		} else {
-			log.Warn(file)
-		}
+		log.Warn(file)
 	}
 }
 
@@ -189,20 +182,16 @@ func (b *builder) addLinux(d discovery.Device) error {
 // addMounts adds mounts of the driver's files. Devices of one driver share files, so the same mount again is no
 // conflict.
 func (b *builder) addMounts(d discovery.Device, mounts []specs.Mount) error {
-	sources := make([]string, len(mounts))
-	for i, m := range mounts {
-		sources[i] = m.Source
-	}
-	resolved, errs := b.files.ResolveAll(sources)
-	for i, m := range mounts {
-		if errors.Is(errs[i], fs.ErrNotExist) {
+	for _, m := range mounts {
+		source, err := b.files.MountSource(m.Source)
+		if errors.Is(err, fs.ErrNotExist) {
 			b.skip(d, m.Source, "the driver lists this file, but it does not exist")
 			continue
 		}
-		if errs[i] != nil {
-			return fmt.Errorf("driver file %s: %w", m.Source, errs[i])
+		if err != nil {
+			return fmt.Errorf("driver file %s: %w", m.Source, err)
 		}
-		m.Source = resolved[i]
+		m.Source = source
 		key := ocispec.DestinationKey(b.containerOS, m.Destination)
 		first, isTaken := b.sources[key]
 		if !isTaken {
@@ -242,7 +231,7 @@ func (b *builder) withRuntimeFiles(d discovery.Device, changes policy.RuntimeFil
 	return d
 }
 
-// addFiles adds the existing files that match an entry of a rule to a list of d.
+// addFiles adds the existing files that match an entry of a rule to a list of d. Not every driver has them.
 func (b *builder) addFiles(d discovery.Device, list *[]discovery.RuntimeFile, entry policy.AddedFile) {
 	skip := func(source, reason string) {
 		b.skip(d, winpath.Join(d.DriverStorePath, source), "added by runtimeFiles, but "+reason)
@@ -256,9 +245,6 @@ func (b *builder) addFiles(d discovery.Device, list *[]discovery.RuntimeFile, en
 	case err != nil:
 		skip(entry.Source, "the driver store cannot be read: "+err.Error())
 		return
-	case len(sources) == 0:
-		skip(entry.Source, "the driver has no such file")
-		b.skipped[len(b.skipped)-1].Minor = true
 	case len(sources) > maxFilesPerRule:
 		skip(entry.Source, fmt.Sprintf("more than %d files match; the others are skipped", maxFilesPerRule))
 		sources = sources[:maxFilesPerRule]

@@ -128,7 +128,7 @@ func TestErrnos(t *testing.T) {
 				continue
 			}
 			d.Set(adapters(nvidia.with(func(a *adapter) { a.Errnos = map[int]syscall.Errno{kind: errno} })))
-			devices, err := dxg.Open(hostfiles.Root(d.Root), testutil.Quiet()).Devices(t.Context())
+			devices, err := dxg.Open(hostfiles.Root(d.Root)).Devices(t.Context())
 			if err != nil || len(devices) != 1 || devices[0].Health.OK() == (errno == syscall.ENODEV) {
 				t.Fatalf("query %d, %v (%d): %+v, %v", kind, errno, errno, devices, err)
 			}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/windows"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -65,7 +64,7 @@ const HCSProperties = `{"Properties":[{"SupportedSchemaVersions":[{"Major":2,"Mi
 // Devices returns the devices that the product's discovery finds.
 func (m *Machine) Devices(t testing.TB) []discovery.Device {
 	t.Helper()
-	source, _ := modes.ResolvePolicy(pnp.Open(testutil.Quiet()), policy.Default(), "windows")
+	source, _ := modes.ResolvePolicy(pnp.Open(), policy.Default(), "windows")
 	devices, err := source.Devices(t.Context())
 	testutil.NoError(t, err)
 	if n, _, _ := windows.NewLazySystemDLL("dxcore.dll").NewProc("DXCoreDoubleObjects").Call(); n != 0 {
@@ -91,7 +90,7 @@ const (
 
 // printDevices prints the devices as JSON.
 func printDevices() error {
-	devices, err := pnp.Open(logrus.New()).Devices(context.Background())
+	devices, err := pnp.Open().Devices(context.Background())
 	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(devices))
 }
 
