@@ -14,7 +14,6 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
-	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
@@ -39,10 +38,6 @@ type Daemon struct {
 	metrics  *metrics.Metrics
 	pods     *deviceplugin.PodTracker
 	uuids    *nvidia.UUIDs // kept for all runs: allocations at once have them
-	// recorder is nil until the state directory can be used.
-	recorder *allocation.Recorder
-	// hasAdvertised reports that a run has begun, so that failOnInitError has been checked.
-	hasAdvertised bool
 	// lastCompileErr is the last error of compiling the configuration, lastLabelErr that of writing
 	// the file of labels.
 	lastCompileErr, lastLabelErr errlog.LastError
@@ -68,6 +63,9 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	c.Policy.Log.Configure(d.log)
 	d.log.WithField("version", d.version).Info("Starting directx-advertiser")
 	defer d.log.Info("Stopped directx-advertiser")
+	if c.problem == nil && c.Policy.FailOnInitError {
+		err = d.checkOffersGPU(ctx, c.Policy)
+	}
 	for c != nil && err == nil {
 		c, err = d.serve(ctx, c)
 	}
@@ -78,16 +76,14 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if d.options.LabelsFile != "" { // Nothing else would remove it when directx-nri is removed.
 		err = errors.Join(err, durable.Remove(d.options.LabelsFile))
 	}
-	if d.recorder != nil {
-		err = errors.Join(err, d.recorder.Close())
-	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
 	}
 	return err
 }
 
-// errNewRun ends the goroutines of a run when the next configuration, or another containerd, needs a new one.
+// errNewRun ends the goroutines of a run when the next configuration, another containerd or the loss of the
+// records needs a new one.
 var errNewRun = errors.New("a new run is needed")
 
 // serve runs everything with the configuration c until a change needs a new run. It returns the next
@@ -100,7 +96,6 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 	})
 	if c.problem == nil {
 		group.Go(func() error { return d.advertise(ctx, c.Policy) })
-		group.Go(func() error { return d.watchInjection(ctx, c.Policy.Injection) })
 	} else {
 		d.status.Store(&status{problem: c.problem})
 		d.writeLabels(nil)
@@ -113,6 +108,9 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 	})
 	if err := group.Wait(); !errors.Is(err, errNewRun) {
 		return nil, err
+	}
+	if next == nil {
+		d.log.WithError(err).Warn("Advertising again")
 	}
 	return cmp.Or(next, c), nil
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
 
-// kubeletInjection makes the answers to the kubelet that give containers their GPUs if the configuration has
-// injection: kubelet. They have the edits that the NRI plugin and the shim make, as far as an answer
+// kubeletInjection makes the responses to the kubelet that give containers their GPUs if the configuration has
+// injection: kubelet. They have the edits that the NRI plugin and the shim make, as far as a response
 // can express them.
 type kubeletInjection struct {
 	// source has the node's GPUs.
@@ -29,8 +29,8 @@ type kubeletInjection struct {
 	log    logrus.FieldLogger
 }
 
-// answer is [deviceplugin.Config.KubeletAnswer].
-func (i *kubeletInjection) answer(
+// allocate is [deviceplugin.Config.Inject].
+func (i *kubeletInjection) allocate(
 	ctx context.Context, resource string, replicas []allocation.Replica,
 ) (*v1beta1.ContainerAllocateResponse, error) {
 	devices, err := discovery.Allocated(ctx, i.source, replicas)
@@ -45,39 +45,39 @@ func (i *kubeletInjection) answer(
 		return nil, errlog.WithRemedy(err, errlog.RunDoctor)
 	}
 	gpuedits.LogSkipped(i.log.WithField("resource", resource), skipped)
-	return newAnswer(edits)
+	return newResponse(edits)
 }
 
-// newAnswer returns edits as an answer for one container, or an error if the kubelet cannot pass them
-// on. An answer has no mount options but read-only: containerd mounts with its own defaults.
+// newResponse returns edits as a response for one container, or an error if the kubelet cannot pass them
+// on. A response has no mount options but read-only: containerd mounts with its own defaults.
 //
 // containerd's CRI on Windows accepts devices without ContainerPath and Permissions
 // only (WithWindowsDevices in pkg/cri/opts/spec_windows_opts.go of 1.7, and still in
 // 2.4), and the kubelet keeps one of several devices with the same ContainerPath.
-func newAnswer(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
+func newResponse(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
 	if n := len(edits.WindowsDevices); n > 1 {
 		err := fmt.Errorf("%w: %d GPUs for one container, and on Windows the kubelet passes on one", deviceplugin.ErrInvalidRequest, n)
 		return nil, errlog.WithRemedy(err, "request one, or set injection: shim in the configuration")
 	}
-	answer := &v1beta1.ContainerAllocateResponse{Envs: make(map[string]string, len(edits.Env))}
+	response := &v1beta1.ContainerAllocateResponse{Envs: make(map[string]string, len(edits.Env))}
 	for _, d := range edits.WindowsDevices {
 		hostPath := d.IDType + "://" + d.ID
 		if d.IDType == ocispec.IDTypeClass {
 			hostPath = "class/" + d.ID // The form that was seen to work on real nodes.
 		}
-		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: hostPath})
+		response.Devices = append(response.Devices, &v1beta1.DeviceSpec{HostPath: hostPath})
 	}
 	for _, d := range edits.LinuxDevices {
-		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{
+		response.Devices = append(response.Devices, &v1beta1.DeviceSpec{
 			HostPath: d.HostPath, ContainerPath: d.Path, Permissions: ocispec.DeviceAccess(d.LinuxDevice),
 		})
 	}
 	for _, m := range edits.Mounts {
-		answer.Mounts = append(answer.Mounts, &v1beta1.Mount{HostPath: m.Source, ContainerPath: m.Destination, ReadOnly: true})
+		response.Mounts = append(response.Mounts, &v1beta1.Mount{HostPath: m.Source, ContainerPath: m.Destination, ReadOnly: true})
 	}
 	for _, variable := range edits.Env {
 		name, value, _ := strings.Cut(variable, "=")
-		answer.Envs[name] = value
+		response.Envs[name] = value
 	}
-	return answer, nil
+	return response, nil
 }

@@ -81,7 +81,7 @@ func TestInject(t *testing.T) {
 			for _, id := range test.ids {
 				replicas = append(replicas, allocation.Replica{InstanceID: id, UUID: "GPU-of-" + id})
 			}
-			got, err := i.answer(t.Context(), "x/y", replicas)
+			got, err := i.allocate(t.Context(), "x/y", replicas)
 			if test.err != "" {
 				testutil.CheckError(t, "inject", err, test.err)
 				if isRequest := errors.Is(err, deviceplugin.ErrInvalidRequest); isRequest != test.notExpressible {
@@ -100,7 +100,7 @@ func TestInject(t *testing.T) {
 func TestInjectedUUID(t *testing.T) {
 	t.Parallel()
 	i := testKubeletInjection("windows", policy.Policy{VisibilityHints: true}, windowsGPU("1B00", "nv.inf"))
-	answer, err := i.answer(t.Context(), "x/y", []allocation.Replica{{InstanceID: `PCI\1B00`, UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"}})
+	answer, err := i.allocate(t.Context(), "x/y", []allocation.Replica{{InstanceID: `PCI\1B00`, UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"}})
 	if got := answer.GetEnvs()["DIRECTX_DEVICES"]; err != nil || !strings.Contains(got, "GPU-8932f937") {
 		t.Errorf("%s, %v", got, err)
 	}
@@ -139,7 +139,7 @@ func TestNewAnswer(t *testing.T) {
 			},
 		},
 	} {
-		got, err := newAnswer(test.edits)
+		got, err := newResponse(test.edits)
 		if diff := cmp.Diff(test.want, got, protocmp.Transform()); diff != "" || (err != nil) != test.err {
 			t.Errorf("%s: %v, answer (-want +got):\n%s", name, err, diff)
 		}

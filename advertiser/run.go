@@ -1,6 +1,7 @@
 package advertiser
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,38 +16,49 @@ import (
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
+	"github.com/directx-nri/directx-nri/shim/bypass"
 )
 
 const retryInterval = 2 * time.Second
 
-// noGPUMessage is the log message while the advertiser waits.
-const noGPUMessage = "No GPU is advertised"
+// run is a run of the device plugin with one policy, whose modes and injection are those of this node.
+type run struct {
+	*Daemon
+	policy policy.Resolved
+	// configured is the injection of the configuration, which can be auto.
+	configured policy.Injection
+	source     discovery.Source
+	recorder   *allocation.Recorder
+}
 
-// advertise runs the device plugin with the policy p until ctx ends. It waits while the node has no GPU, and
-// while its records cannot be used.
-func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
-	p.FailOnInitError = p.FailOnInitError && !d.hasAdvertised
+// advertise runs the device plugin with the policy p until ctx ends, or returns [errNewRun]. It waits while the
+// node has no GPU, and while its records cannot be used.
+func (d *Daemon) advertise(ctx context.Context, p policy.Policy) (err error) {
+	r := run{Daemon: d, configured: p.Injection}
 	const recordsMessage = "No GPU is advertised until the allocation records can be used"
-	err := d.retryUntilReady(ctx, logrus.ErrorLevel, recordsMessage, func() (err error) {
-		if d.recorder == nil {
-			d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.compiler.StateDir), d.log)
-		}
+	err = d.retryUntilReady(ctx, logrus.ErrorLevel, recordsMessage, func() (err error) {
+		r.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.compiler.StateDir), d.log)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	source, err := d.openSource(ctx, p)
+	defer func() { err = errors.Join(err, r.recorder.Close()) }()
+	err = d.retryUntilReady(ctx, logrus.InfoLevel, "No GPU is advertised", func() (err error) {
+		r.source, err = d.openSource(p)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	if p, err = d.withInjection(ctx, p); err != nil {
+	if p.Injection, err = d.resolveInjection(ctx, p.Injection); err != nil {
 		return err
 	}
 	if p.Injection == policy.InjectByKubelet { // An earlier run may have made it.
@@ -55,11 +67,21 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 		}
 	}
 	d.reportModes(p)
-	source, resolved := modes.ResolvePolicy(source, p, d.compiler.NodeOS)
-	plugin := deviceplugin.New(ctx, d.pluginConfig(resolved, source))
+	r.source, r.policy = modes.ResolvePolicy(r.source, p, d.compiler.NodeOS)
+
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	config := r.pluginConfig()
+	config.ListDevices = func(ctx context.Context) ([]discovery.Device, error) {
+		devices, err := r.listDevices(ctx)
+		if errors.Is(err, errNewRun) {
+			end(err)
+		}
+		return devices, err
+	}
+	plugin := deviceplugin.New(ctx, config)
 	d.status.Store(&status{devicePlugin: plugin})
-	d.hasAdvertised = true
-	return plugin.Run(ctx)
+	return cmp.Or(plugin.Run(ctx), context.Cause(ctx))
 }
 
 // reportModes reports the modes that are in force on this node with the policy p.
@@ -70,79 +92,100 @@ func (d *Daemon) reportModes(p policy.Policy) {
 	d.metrics.SetNodeInfo(d.compiler.NodeOS, string(m.Assignment), string(m.DriverFiles), string(p.Injection))
 }
 
-// pluginConfig returns the configuration of the device plugin. It depends on what gives containers their
-// GPUs: the kubelet, the runtime shim or the NRI plugin.
-func (d *Daemon) pluginConfig(p policy.Resolved, source discovery.Source) deviceplugin.Config {
+// pluginConfig returns the configuration of the device plugin without ListDevices.
+func (r *run) pluginConfig() deviceplugin.Config {
 	c := deviceplugin.Config{
-		Recorder: d.recorder, Policy: p.Policy, KubeletDir: d.options.KubeletDir, Pods: d.pods, NodeOS: d.compiler.NodeOS,
-		Metrics: d.metrics, Log: d.log, OnDevices: d.writeLabels,
+		Recorder: r.recorder, Policy: r.policy.Policy, KubeletDir: r.options.KubeletDir, Pods: r.pods, NodeOS: r.compiler.NodeOS,
+		Metrics: r.metrics, Log: r.log, OnDevices: r.writeLabels,
 	}
-	var checkShim func(context.Context) (problem, err error)
-	switch p.Injection {
-	case policy.InjectByKubelet:
-		c.KubeletAnswer = d.newKubeletInjection(p, source).answer
-	case policy.InjectByShim:
-		checkShim = d.checkShim
-	case policy.InjectByNRI:
+	if r.policy.Injection == policy.InjectByKubelet {
+		c.Inject = r.newKubeletInjection().allocate
+	}
+	if r.policy.Injection == policy.InjectByNRI {
 		// The list does not depend on this: until the plugin runs again, PreStartContainer makes containers wait.
-		c.CheckStart = func(ctx context.Context) error { return readiness.CheckPlugin(ctx, d.options.RuntimeDir) }
+		c.CheckStart = func(ctx context.Context) error { return readiness.CheckPlugin(ctx, r.options.RuntimeDir) }
 	}
-	check := func(ctx context.Context) (problem, err error) {
-		if err := d.recorder.EnsureWritable(ctx); err != nil {
-			return err, nil
-		}
-		if checkShim == nil {
-			return nil, nil
-		}
-		return checkShim(ctx)
-	}
-	offers := func(devices []discovery.Device) bool { return offersAny(devices, p.Policy, d.compiler.NodeOS) }
-	c.ListDevices = (&checkedList{list: source.Devices, offers: offers, check: check, log: d.log}).devices
 	return c
 }
 
-func (d *Daemon) newKubeletInjection(p policy.Resolved, source discovery.Source) *kubeletInjection {
-	d.log.Warn("The kubelet gives containers their GPUs (injection: kubelet): there are no extra mounts and no GPUs for containers outside Kubernetes, " +
+func (r *run) newKubeletInjection() *kubeletInjection {
+	r.log.Warn("The kubelet gives containers their GPUs (injection: kubelet): there are no extra mounts and no GPUs for containers outside Kubernetes, " +
 		"a restarted container has the driver files of its admission, and starts even if its GPU is gone; see docs/windows.md#kubelet-injection")
-	if d.compiler.NodeOS == "windows" && !p.AssignsByClass() {
-		d.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
+	if r.compiler.NodeOS == "windows" && !r.policy.AssignsByClass() {
+		r.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
 	}
 	return &kubeletInjection{
-		source: source, files: hostfiles.Root(d.options.HostRoot), os: d.compiler.NodeOS, policy: p, log: d.log,
+		source: r.source, files: hostfiles.Root(r.options.HostRoot), os: r.compiler.NodeOS, policy: r.policy, log: r.log,
 	}
 }
 
-// openSource opens the source of the GPUs, and waits while the node has none.
-func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discovery.Source, err error) {
-	options := node.Options{
-		UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, QueryDriver: true, HostRoot: d.options.HostRoot,
+// listDevices lists the GPUs of the node, as unhealthy while containers would not start with them. It returns
+// an error if that is not known, as during a restart of containerd: what is advertised stays so. The error
+// matches [errNewRun] if this run cannot go on. Where no GPU is offered, nothing is checked, and nothing on the
+// node changes.
+func (r *run) listDevices(ctx context.Context) ([]discovery.Device, error) {
+	devices, err := r.source.Devices(ctx)
+	if err != nil || !offersAny(devices, r.policy.Policy, r.compiler.NodeOS) {
+		return devices, err
 	}
-	if p.FailOnInitError {
-		if err := d.checkOffersGPU(ctx, p, options); err != nil {
-			d.writeLabels(nil)
-			return nil, err
+	problem, err := r.check(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range devices {
+		if problem != nil && devices[i].Health.OK() {
+			devices[i].Health.Reason = errlog.ErrorLine(problem)
 		}
 	}
-	options.UUIDs, options.Save = d.uuids, true
-	err = d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() (err error) {
-		source, err = node.Open(options)
-		return err
+	return devices, nil
+}
+
+// check returns why containers would not start with GPUs, nil if they would. On Windows, it makes the diversion.
+// The errors are those of listDevices.
+func (r *run) check(ctx context.Context) (problem, err error) {
+	problem = r.recorder.CheckWritable()
+	if errors.Is(problem, allocation.ErrRemoved) {
+		return nil, fmt.Errorf("%w: %w", errNewRun, problem)
+	}
+	isByShim := r.policy.Injection == policy.InjectByShim
+	if !isByShim && !r.dependsOnVersion(r.configured) {
+		return problem, nil
+	}
+	containerd, err := r.readContainerd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if cri.ResolveInjection(r.configured, r.compiler.NodeOS, containerd.Version) != r.policy.Injection {
+		return nil, fmt.Errorf("%w: containerd %s needs another injection", errNewRun, containerd.Version)
+	}
+	if isByShim {
+		problem = cmp.Or(problem, containerd.Check(r.compiler.NodeOS), bypass.Check(r.compiler.StateDir))
+	}
+	if isByShim && problem == nil && r.options.Diversion != nil {
+		problem = r.options.Diversion.Ensure(ctx)
+	}
+	return problem, nil
+}
+
+// openSource opens the source of the GPUs. The error matches [node.ErrNoSource] if the node has none.
+func (d *Daemon) openSource(p policy.Policy) (discovery.Source, error) {
+	return node.Open(node.Options{
+		UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, UUIDs: d.uuids, Save: true, HostRoot: d.options.HostRoot,
 	})
-	return source, err
 }
 
 // checkOffersGPU returns an error if no GPU of the node belongs to a resource.
-func (d *Daemon) checkOffersGPU(ctx context.Context, p policy.Policy, options node.Options) error {
-	source, err := node.Open(options)
+func (d *Daemon) checkOffersGPU(ctx context.Context, p policy.Policy) error {
+	source, err := d.openSource(p)
 	if err != nil {
 		return fmt.Errorf("%w; --inventory names one", err)
 	}
 	devices, err := source.Devices(ctx)
+	if err == nil && !offersAny(devices, p, d.compiler.NodeOS) {
+		err = errors.New("there is no GPU for any resource on this node")
+	}
 	if err != nil {
 		return fmt.Errorf("%w, and failOnInitError is set", err)
-	}
-	if !offersAny(devices, p, d.compiler.NodeOS) {
-		return errors.New("there is no GPU for any resource on this node, and failOnInitError is set")
 	}
 	return nil
 }

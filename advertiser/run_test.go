@@ -3,15 +3,20 @@ package advertiser
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
-	logtest "github.com/sirupsen/logrus/hooks/test"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
+	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
+	"github.com/directx-nri/directx-nri/shim/bypass"
 )
 
 // TestConfigure: before a container starts, the component that gives it its GPUs is checked.
@@ -28,11 +33,11 @@ func TestConfigure(t *testing.T) {
 	} {
 		dir := testutil.ShortDir(t)
 		log := testutil.Quiet()
-		d := New(Options{RuntimeDir: dir, PodResources: dir + "/p", CRISocket: "/nowhere/s"}, config.Compiler{StateDir: dir, NodeOS: "linux"}, "v", log)
-		d.recorder = allocationtest.Open(t, dir+"/records")
-		c := d.pluginConfig(policy.Resolved{Policy: policy.Policy{Injection: test.injection}}, discovery.Static{})
-		if (c.KubeletAnswer != nil) != test.inject {
-			t.Errorf("%s: injects: %t", name, c.KubeletAnswer != nil)
+		d := New(Options{RuntimeDir: dir, PodResources: dir + "/p"}, config.Compiler{StateDir: dir, NodeOS: "linux"}, "v", log)
+		r := run{Daemon: d, policy: policy.Resolved{Policy: policy.Policy{Injection: test.injection}}}
+		c := r.pluginConfig()
+		if (c.Inject != nil) != test.inject {
+			t.Errorf("%s: injects: %t", name, c.Inject != nil)
 		}
 		if (c.CheckStart != nil) != (test.want != "") {
 			t.Errorf("%s: checks starts: %t", name, c.CheckStart != nil)
@@ -55,54 +60,72 @@ func TestNeedsNewRun(t *testing.T) {
 	}
 }
 
-func TestCheckedList(t *testing.T) {
+// containerd is a CRI service.
+type containerd struct {
+	cri.UnimplementedRuntimeServiceServer
+	version string
+}
+
+func (c *containerd) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	return &cri.VersionResponse{RuntimeVersion: c.version}, nil
+}
+
+func (*containerd) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
+	config := `{"containerd":{"defaultRuntimeName":"r","runtimes":{"r":{"runtimeType":"io.containerd.runhcs.v1"}}}}`
+	return &cri.StatusResponse{Info: map[string]string{"config": config}}, nil
+}
+
+// TestListDevices: GPUs are unhealthy while containers would not start with them, and nothing is listed while
+// that is not known.
+func TestListDevices(t *testing.T) {
 	t.Parallel()
-	log, lines := logtest.NewNullLogger()
-	errProblem, errUnknown := errors.New("a problem"), errors.New("unknown")
-	var problem, checkErr error
-	hasGPU := true
-	g := &checkedList{
-		list: discovery.Static{{InstanceID: "GPU"}}.Devices, log: log,
-		offers: func([]discovery.Device) bool { return hasGPU },
-		check:  func(context.Context) (error, error) { return problem, checkErr },
-	}
-	for i, step := range []struct {
-		noGPU        bool
-		problem, err error
-		want         int // healthy devices
-		wantErr      bool
-		message      string // logged
+	const gpuID = "GPU"
+	for name, test := range map[string]struct {
+		configured, inForce policy.Injection
+		version             string // of containerd, which does not run without
+		noGPU, noLock       bool
+		bypassed            string
+		reason, err         string
+		newRun              bool
 	}{
-		{noGPU: true, problem: errProblem, want: 1}, // Nothing is checked.
-		{err: errUnknown, wantErr: true},
-		{problem: errProblem, wantErr: true},
-		{want: 1, message: "Advertising GPUs"},
-		{want: 1},
-		{err: errUnknown, want: 1},
-		{problem: errProblem, message: "Stopped advertising GPUs: containers cannot start with them"},
-		{err: errUnknown},
-		{want: 1, message: "Advertising GPUs"},
+		"shim":                     {configured: policy.InjectAuto, inForce: policy.InjectByShim, version: "v2.1.0"},
+		"shim, bypassed":           {configured: policy.InjectByShim, inForce: policy.InjectByShim, version: "v2.1.0", bypassed: "version 3", reason: "version 3"},
+		"containerd does not run":  {configured: policy.InjectByShim, inForce: policy.InjectByShim, err: "is containerd running"},
+		"no GPU":                   {configured: policy.InjectByShim, inForce: policy.InjectByShim, noGPU: true},
+		"an update of containerd":  {configured: policy.InjectAuto, inForce: policy.InjectByKubelet, version: "v2.0.6", err: "v2.0.6", newRun: true},
+		"no update of containerd":  {configured: policy.InjectAuto, inForce: policy.InjectByKubelet, version: "v2.0.5", bypassed: "version 3"},
+		"kubelet":                  {configured: policy.InjectByKubelet, inForce: policy.InjectByKubelet},
+		"the records were removed": {configured: policy.InjectByKubelet, inForce: policy.InjectByKubelet, noLock: true, err: "removed", newRun: true},
 	} {
-		hasGPU, problem, checkErr = !step.noGPU, step.problem, step.err
-		lines.Reset()
-		devices, err := g.devices(t.Context())
-		healthy := 0
-		for _, d := range devices {
-			if d.Health.OK() {
-				healthy++
-			} else if d.Health.Reason != errProblem.Error() {
-				t.Errorf("step %d: the reason is %q", i, d.Health.Reason)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := testutil.ShortDir(t)
+			socket, records := filepath.Join(dir, "s"), filepath.Join(dir, "records")
+			if test.version != "" {
+				grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, &containerd{version: test.version})
 			}
-		}
-		if healthy != step.want || (err != nil) != step.wantErr || err == nil && len(devices) != 1 {
-			t.Errorf("step %d: %v, %v", i, devices, err)
-		}
-		message := ""
-		if entry := lines.LastEntry(); entry != nil {
-			message = entry.Message
-		}
-		if message != step.message {
-			t.Errorf("step %d: logged %q, want %q", i, message, step.message)
-		}
+			testutil.NoError(t, bypass.Record(dir, test.bypassed))
+			p := policy.Default()
+			p.Injection = test.inForce
+			r := run{
+				Daemon:     New(Options{CRISocket: socket}, config.Compiler{StateDir: dir, NodeOS: "windows"}, "v", testutil.Quiet()),
+				configured: test.configured, policy: policy.Resolved{Policy: p}, recorder: allocationtest.Open(t, records),
+				source: discovery.Static{{InstanceID: gpuID, SupportsDisplay: !test.noGPU, LocationPath: "PCIROOT(0)#PCI(1B00)"}},
+			}
+			if test.noLock {
+				testutil.NoError(t, os.RemoveAll(records))
+			}
+			devices, err := r.listDevices(t.Context())
+			testutil.CheckError(t, "list", err, test.err)
+			if errors.Is(err, errNewRun) != test.newRun {
+				t.Errorf("new run: %v", err)
+			}
+			if err != nil {
+				return
+			}
+			if reason := devices[0].Health.Reason; len(devices) != 1 || (reason != "") != (test.reason != "") || !strings.Contains(reason, test.reason) {
+				t.Errorf("%+v", devices)
+			}
+		})
 	}
 }

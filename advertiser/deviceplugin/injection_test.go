@@ -36,7 +36,7 @@ func TestAllocate(t *testing.T) {
 	for name, injects := range map[string]bool{"records": false, "kubelet injection": true} {
 		k := newBed(t, displayGPU("A"), displayGPU("B"))
 		if injects {
-			k.config.KubeletAnswer = answerWithDevices
+			k.config.Inject = answerWithDevices
 		}
 		k.run()
 		answer, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A-0", "A-1", "B-0"}, []string{"B-1"}))
@@ -70,7 +70,7 @@ func TestNoListDuringAllocation(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var lists atomic.Int32
 	k.config.Pods = &PodTracker{now: time.Now, list: func(context.Context) ([]containerDevices, error) { lists.Add(1); return nil, nil }}
-	k.config.KubeletAnswer = func(context.Context, string, []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+	k.config.Inject = func(context.Context, string, []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
 		close(entered)
 		<-leave
 		return &v1beta1.ContainerAllocateResponse{}, nil
@@ -147,7 +147,7 @@ func TestInjectionBeginsWithWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	const old = "example.com/old"
 	k := newBed(t, displayGPU("A"))
-	k.config.KubeletAnswer = answerWithDevices
+	k.config.Inject = answerWithDevices
 	k.config.Pods = &PodTracker{now: time.Now, list: func(context.Context) ([]containerDevices, error) {
 		held := map[string][]string{old: {idOf("A-1")}, displayResource: {idOf("B-0")}, "nvidia.com/gpu": {"GPU-0"}, "example.com/x": {"x-0"}}
 		return []containerDevices{{replicaIDs: held}}, nil
@@ -163,7 +163,7 @@ func TestInjectionBeginsWithWhatIsHeld(t *testing.T) {
 	for name, s := range p.servers {
 		got[name] = map[string]string{}
 		pool, _ := s.current()
-		for _, d := range pool.list().GetDevices() {
+		for _, d := range pool.list.GetDevices() {
 			got[name][d.GetID()] = d.GetHealth()
 		}
 	}

@@ -1,6 +1,6 @@
 // Package deviceplugin is the Kubernetes device plugin: it advertises replicas of each GPU
 // to the kubelet and records what the kubelet allocates. Its answers to Allocate do not have the
-// devices and mounts of a GPU, unless [Config.KubeletAnswer] is set.
+// devices and mounts of a GPU, unless [Config.Inject] is set.
 //
 // One [Plugin] reads the devices and the records, and makes a pool of GPUs for each
 // resource. A server for each resource gives the newest pool to the kubelet and allocates
@@ -41,22 +41,20 @@ type Config struct {
 	// KubeletDir is the kubelet's device plugin directory, on Linux
 	// /var/lib/kubelet/device-plugins. It need not exist yet.
 	KubeletDir string
-	// CheckStart returns an error, with cause and remedy, if no container can start with a GPU now. It is
-	// called before each start of a container, concurrently, once for each resource. It must be nil if the
-	// kubelet may allocate when it creates a container, and not when it admits the pod, as on Windows up to
-	// Kubernetes 1.37: such a kubelet would never start the container (see options), and can have several
-	// allocations in flight (see allocateGuard).
+	// CheckStart, if set, returns an error, with cause and remedy, if no container can start with a GPU now. It is
+	// called before each start of a container, concurrently, once for each resource. On Windows it must be nil:
+	// see options.
 	CheckStart func(ctx context.Context) error
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker
 	// OnDevices is called with the devices and their resources each time the devices have been listed.
 	OnDevices func([]resources.Device)
-	// KubeletAnswer, if set, returns the answers to the kubelet that give one container GPUs of a resource. It is
-	// for nodes with neither the NRI plugin nor the runtime shim, and nothing is recorded then. If no answer can
+	// Inject, if set, returns the response to the kubelet that gives one container GPUs of a resource. It is
+	// for nodes with neither the NRI plugin nor the runtime shim, and nothing is recorded then. If no response can
 	// express the request, its error matches [ErrInvalidRequest].
-	KubeletAnswer func(ctx context.Context, resource string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error)
-	// NodeOS is the operating system of the node's containers, "windows" or "linux". It
-	// determines which GPUs they can have, and the form of the interlock.
+	Inject func(ctx context.Context, resource string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error)
+	// NodeOS is the operating system of the node's containers, "windows" or "linux". It determines which GPUs they
+	// can have, the form of the interlock, and whether allocations can overlap: see allocateGuard.
 	NodeOS  string
 	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger
@@ -125,7 +123,7 @@ func newPlugin(ctx context.Context, config Config, timing timing) *Plugin {
 		config: config, timing: timing, servers: map[string]*server{}, guard: newAllocateGuard(config, timing),
 		devicesChanged: make(chan struct{}, 1),
 	}
-	if config.KubeletAnswer != nil {
+	if config.Inject != nil {
 		p.containers, _ = config.Pods.list(ctx) // refresh lists them again.
 	}
 	held := newHoldings(config.Recorder.Refresh(), p.containers)

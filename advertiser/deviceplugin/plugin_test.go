@@ -120,7 +120,7 @@ func TestMissingGPUs(t *testing.T) {
 	source.set(nil)
 	k.await(displayResource, "A-0! A-1! B-0! B-1!")
 	_, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A-0"}))
-	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), faultMissing) {
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), reasonMissing) {
 		t.Errorf("allocated a missing GPU: %v", err)
 	}
 

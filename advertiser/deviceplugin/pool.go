@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -29,6 +28,8 @@ type pool struct {
 	gpus []gpu
 	// index finds a GPU by its key.
 	index map[string]int
+	// list is the kubelet's list.
+	list *v1beta1.ListAndWatchResponse
 }
 
 type gpu struct {
@@ -42,8 +43,8 @@ type gpu struct {
 	held, heldElsewhere map[int]bool
 }
 
-// faultMissing is the fault of a GPU that is listed only because its replicas were listed or held before.
-const faultMissing = "the GPU is not available on this node"
+// reasonMissing is why a GPU is unhealthy that is listed only because its replicas were listed or held before.
+const reasonMissing = "the GPU is not available on this node"
 
 func newGPU(d discovery.Device, replicas int) gpu {
 	return gpu{Device: d, key: allocation.GPUKey(d.InstanceID), offered: replicas}
@@ -56,14 +57,6 @@ type driver struct {
 }
 
 func (g gpu) driver() driver { return driver{g.VendorID, g.DriverVersion} }
-
-// topology returns the NUMA node of g, nil if it is unknown.
-func (g gpu) topology() *v1beta1.TopologyInfo {
-	if g.NUMANode == nil {
-		return nil
-	}
-	return &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(*g.NUMANode)}}}
-}
 
 // offers reports whether the replica with a number can be allocated.
 func (g gpu) offers(number int) bool {
@@ -115,7 +108,7 @@ func (p *pool) next(gpus []gpu, held holdings) *pool {
 	stays := func(key, instanceID string, n int) {
 		listed[key] = max(listed[key], n)
 		// Another GPU can have its location path.
-		d := discovery.Device{InstanceID: cmp.Or(instanceID, key), Health: discovery.Health{Reason: faultMissing}}
+		d := discovery.Device{InstanceID: cmp.Or(instanceID, key), Health: discovery.Health{Reason: reasonMissing}}
 		missing = append(missing, gpu{Device: d, key: key})
 	}
 	for _, g := range p.gpus {
@@ -148,22 +141,18 @@ func (p *pool) next(gpus []gpu, held holdings) *pool {
 			}
 		}
 	}
+	next.list = newList(next.gpus)
 	return next
 }
 
-// sameList reports whether the kubelet's lists of p and other are equal.
-func (p *pool) sameList(other *pool) bool {
-	return slices.EqualFunc(p.gpus, other.gpus, func(a, b gpu) bool {
-		return a.key == b.key && proto.Equal(a.topology(), b.topology()) && a.Health.OK() == b.Health.OK() &&
-			a.listed == b.listed && a.offered == b.offered && maps.Equal(a.held, b.held) && maps.Equal(a.heldElsewhere, b.heldElsewhere)
-	})
-}
-
-// list returns the kubelet's list of p.
-func (p *pool) list() *v1beta1.ListAndWatchResponse {
+// newList returns the kubelet's list of GPUs.
+func newList(gpus []gpu) *v1beta1.ListAndWatchResponse {
 	response := &v1beta1.ListAndWatchResponse{}
-	for _, g := range p.gpus {
-		topology := g.topology()
+	for _, g := range gpus {
+		var topology *v1beta1.TopologyInfo // It is nil if it is unknown.
+		if g.NUMANode != nil {
+			topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(*g.NUMANode)}}}
+		}
 		for number := range g.listed {
 			device := &v1beta1.Device{ID: allocation.ReplicaID(g.key, number), Health: v1beta1.Unhealthy, Topology: topology}
 			if g.offers(number) {

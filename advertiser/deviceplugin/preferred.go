@@ -21,7 +21,7 @@ import (
 //     most if the policy is packed. In use are the replicas that are not available;
 //  5. the order of the source, and of one GPU the lowest numbers.
 //
-// NUMA nodes are for the kubelet's topology manager, which gets them from [pool.list].
+// NUMA nodes are for the kubelet's topology manager, which gets them from the list.
 //
 // The result begins with mustInclude, and does not depend on the order of available. IDs in available
 // that cannot be allocated are ignored, because the kubelet may not have received a change yet. Errors
@@ -97,24 +97,17 @@ func (p *pool) candidates(available, mustInclude []string) ([]*candidate, error)
 	return slices.DeleteFunc(all, func(c *candidate) bool { return len(c.free)+c.chosen == 0 }), nil
 }
 
-// ofOneDriver returns the candidates of the best driver that has need available replicas, nil if there is
-// none. No other driver has a replica that must be included.
+// ofOneDriver returns the candidates of the driver with the most GPUs, up to need, of those that have need
+// available replicas, nil if there is none. No other driver has a replica that must be included.
 func (p *pool) ofOneDriver(all []*candidate, need int) (best []*candidate) {
-	mostGPUs := 0
-	for _, first := range all {
+	for _, first := range slices.SortedStableFunc(slices.Values(all), p.order) {
 		isOther := func(c *candidate) bool { return c.driver() != first.driver() }
 		group := slices.DeleteFunc(slices.Clone(all), isOther)
 		if countFree(group) < need || slices.ContainsFunc(all, func(c *candidate) bool { return isOther(c) && c.chosen > 0 }) {
 			continue
 		}
-		gpus := 0
-		for _, c := range group {
-			if len(c.free) > 0 && c.chosen == 0 && gpus < need {
-				gpus++
-			}
-		}
-		if best == nil || cmp.Or(cmp.Compare(mostGPUs, gpus), p.order(slices.MinFunc(group, p.order), slices.MinFunc(best, p.order))) < 0 {
-			best, mostGPUs = group, gpus
+		if best == nil || min(len(group), need) > min(len(best), need) {
+			best = group
 		}
 	}
 	return best

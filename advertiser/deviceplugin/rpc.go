@@ -39,7 +39,7 @@ func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 	defer s.countStream(-1)
 	for {
 		pool, changed := s.current()
-		if err := stream.Send(pool.list()); err != nil {
+		if err := stream.Send(pool.list); err != nil {
 			return fmt.Errorf("send the list of %s: %w", s.resource, err)
 		}
 		select {
@@ -83,7 +83,7 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	}
 	for i, container := range request.GetContainerRequests() {
 		fields := logrus.Fields{"replicas": container.GetDevicesIds()}
-		if s.config.KubeletAnswer == nil {
+		if s.config.Inject == nil {
 			fields["allocation"] = records[i]
 		}
 		s.log.WithFields(fields).Info("Allocated")
@@ -106,12 +106,12 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	}
 	response, records := &v1beta1.AllocateResponse{}, []allocation.ID{}
 	for _, replicas := range containers {
-		if s.config.KubeletAnswer != nil {
-			answer, err := s.config.KubeletAnswer(ctx, s.resource, replicas)
+		if s.config.Inject != nil {
+			container, err := s.config.Inject(ctx, s.resource, replicas)
 			if err != nil {
 				return nil, nil, fmt.Errorf("allocate %s: %w", s.resource, err)
 			}
-			response.ContainerResponses = append(response.ContainerResponses, answer)
+			response.ContainerResponses = append(response.ContainerResponses, container)
 			continue
 		}
 		id, err := s.config.Recorder.Record(ctx, allocation.Record{Resource: s.resource, Replicas: replicas})
@@ -119,25 +119,25 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 			return nil, records, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
 		records = append(records, id)
-		response.ContainerResponses = append(response.ContainerResponses, answer(s.resource, s.config.NodeOS, id))
+		response.ContainerResponses = append(response.ContainerResponses, newResponse(s.resource, s.config.NodeOS, id))
 	}
 	return response, records, nil
 }
 
-// answer returns the answer for a container: the ID of its allocation record, in an annotation, and the
+// newResponse returns the response for a container: the ID of its allocation record, in an annotation, and the
 // interlock, with which no runtime starts a container until the NRI plugin or the runtime shim has removed it.
 //
 // containerd refuses a Windows device that has a container path or permissions (WithWindowsDevices in
 // pkg/cri/opts/spec_windows_opts.go, v1.7). For a container with several resources, the kubelet keeps
 // one of the equal interlocks, which is enough.
-func answer(resource, nodeOS string, id allocation.ID) *v1beta1.ContainerAllocateResponse {
-	answer := &v1beta1.ContainerAllocateResponse{Annotations: map[string]string{allocation.AnnotationKey(resource): string(id)}}
+func newResponse(resource, nodeOS string, id allocation.ID) *v1beta1.ContainerAllocateResponse {
+	response := &v1beta1.ContainerAllocateResponse{Annotations: map[string]string{allocation.AnnotationKey(resource): string(id)}}
 	if nodeOS == "windows" {
-		answer.Devices = []*v1beta1.DeviceSpec{{HostPath: allocation.InterlockDeviceType + "://" + allocation.InterlockDeviceID}}
+		response.Devices = []*v1beta1.DeviceSpec{{HostPath: allocation.InterlockDeviceType + "://" + allocation.InterlockDeviceID}}
 	} else {
-		answer.Mounts = []*v1beta1.Mount{{ContainerPath: allocation.InterlockMount, HostPath: allocation.InterlockSource, ReadOnly: true}}
+		response.Mounts = []*v1beta1.Mount{{ContainerPath: allocation.InterlockMount, HostPath: allocation.InterlockSource, ReadOnly: true}}
 	}
-	return answer
+	return response
 }
 
 // PreStartContainer implements v1beta1.DevicePluginServer. The kubelet calls it
@@ -174,7 +174,7 @@ func (s *server) refuse(err error) error {
 		reason, code = "concurrent", codes.Aborted
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		reason, code = "canceled", status.FromContextError(err).Code()
-	case s.config.KubeletAnswer != nil:
+	case s.config.Inject != nil:
 		reason = "gpu"
 	}
 	s.log.WithField("reason", reason).WithError(err).Warn("Allocation refused")

@@ -97,7 +97,7 @@ func TestServerCalls(t *testing.T) {
 			config, records := testConfig(t, "", nil), filepath.Join(t.TempDir(), "records")
 			config.Recorder, config.Log = allocationtest.Open(t, records), logger
 			if test.injectErr != nil {
-				config.KubeletAnswer = func(context.Context, string, []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+				config.Inject = func(context.Context, string, []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
 					return nil, test.injectErr
 				}
 			}
@@ -154,7 +154,7 @@ func TestAnswerOnEachSystem(t *testing.T) {
 			Annotations: map[string]string{"directx.microsoft.com/allocation.display": string(id)},
 			Devices:     test.devices, Mounts: test.mounts,
 		}
-		if diff := cmp.Diff(want, answer(displayResource, os, id), protocmp.Transform()); diff != "" {
+		if diff := cmp.Diff(want, newResponse(displayResource, os, id), protocmp.Transform()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", os, diff)
 		}
 		if s.options().GetPreStartRequired() == test.atCreation {
@@ -200,7 +200,7 @@ func TestAllocationsAtOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				config := testConfig(t, "", nil)
 				if !test.admission {
-					config.CheckStart = nil
+					config.NodeOS = "windows"
 				}
 				servers := []*server{testServer(config), testServer(config)} // of two resources
 				servers[1].guard = servers[0].guard

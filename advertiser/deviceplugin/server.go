@@ -9,6 +9,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
@@ -65,7 +66,7 @@ func (s *server) current() (*pool, <-chan struct{}) {
 func (s *server) publish(p *pool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !p.sameList(s.pool) {
+	if !proto.Equal(p.list, s.pool.list) {
 		close(s.listChanged)
 		s.listChanged = make(chan struct{})
 	}

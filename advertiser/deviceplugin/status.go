@@ -83,5 +83,5 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 	if p.config.CheckStart != nil {
 		err = errors.Join(err, p.config.CheckStart(ctx))
 	}
-	return errors.Join(err, p.config.Recorder.EnsureWritable(ctx))
+	return errors.Join(err, p.config.Recorder.CheckWritable())
 }

@@ -67,7 +67,7 @@ func TestReadOnlyStateDirectory(t *testing.T) {
 			mount(unix.MS_BIND)
 			mount(unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY)
 			p.await("/readyz", 503, "read-only file system")
-			testutil.Eventually(t, "end of advertising", func() bool { return strings.Contains(p.log.String(), "Stopped advertising GPUs") })
+			testutil.Eventually(t, "end of advertising", func() bool { return strings.Contains(p.log.String(), "cannot be allocated: ") })
 		})
 	}
 }

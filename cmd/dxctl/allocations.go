@@ -85,7 +85,7 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		return err
 	}
 	for _, p := range problems {
-		fmt.Fprintf(stderr, "problem: %s\n", errlog.Text(p.Err))
+		fmt.Fprintf(stderr, "problem: %s\n", errlog.Text(p))
 	}
 	if len(problems) > 0 {
 		return fmt.Errorf("%d allocation record(s) could not be read; 'dxctl doctor' has the remedy", len(problems))

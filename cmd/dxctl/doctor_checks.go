@@ -324,7 +324,7 @@ func checkRecords(ctx context.Context, n nodeState) []finding {
 	entries, problems, err := allocation.OpenStore(paths.Allocations(n.stateDir)).List(ctx)
 	errs := []error{err}
 	for _, p := range problems {
-		errs = append(errs, errlog.WithRemedy(p.Err, "delete its pod, then the file"))
+		errs = append(errs, errlog.WithRemedy(p, "delete its pod, then the file"))
 	}
 	return passedUnless(errs, "%d allocation(s) can be read", len(entries))
 }

@@ -43,11 +43,9 @@ func (h Holder) String() string {
 type Entry struct {
 	Record
 	// Holder is the container that the record was bound to at BoundAt. It is nil if the record
-	// is not bound yet, or its binding cannot be read.
+	// is not bound yet.
 	Holder  *Holder
 	BoundAt time.Time
-	// BindingUnreadable reports that the binding cannot be read.
-	BindingUnreadable bool
 }
 
 // maxUnbound is how many records of one replica may be unbound. The oldest ends when there
@@ -57,8 +55,8 @@ type Entry struct {
 const maxUnbound = 64
 
 // ended returns the IDs of the records that have ended because of newer ones. records are sorted,
-// oldest first. A record whose holder is unknown has not ended.
-func ended(records []Entry) (ids []ID) {
+// oldest first.
+func ended(records []Entry) map[ID]bool {
 	// The kubelet counts replicas by resource: if a GPU moves to another resource, the kubelet can
 	// allocate its replicas under both names.
 	type replicaKey struct{ resource, id string }
@@ -69,15 +67,10 @@ func ended(records []Entry) (ids []ID) {
 			byReplica[key] = append(byReplica[key], e)
 		}
 	}
-	superseded := map[ID]bool{}
+	ids := map[ID]bool{}
 	for _, ofReplica := range byReplica {
 		for _, id := range supersededByNewer(ofReplica) {
-			superseded[id] = true
-		}
-	}
-	for _, e := range records {
-		if superseded[e.ID] && !e.BindingUnreadable {
-			ids = append(ids, e.ID)
+			ids[id] = true
 		}
 	}
 	return ids

@@ -29,8 +29,6 @@ const (
 	lockRetryInterval = 200 * time.Millisecond
 	// lockTimeout is the time after which the attempts end.
 	lockTimeout = 5 * time.Second
-	// relockTimeout is the limit for all that [Recorder.EnsureWritable] does if the lock was removed.
-	relockTimeout = time.Second
 )
 
 // Recorder writes records and ends them. One process at a time has a recorder for a directory. Any
@@ -38,13 +36,13 @@ const (
 type Recorder struct {
 	store        *Store
 	log          logrus.FieldLogger
+	lock         *flock.Flock  // of the directory
 	lastSequence atomic.Uint64 // at least the number of each record
 	failedBytes  atomic.Int64  // the size of the last record that could not be written, 0 if there is none
 
 	// mu guards the following fields. It is held while files are read, so Record and End, which
 	// Allocate calls, do not lock it.
-	mu   sync.Mutex
-	lock *flock.Flock // of the directory
+	mu sync.Mutex
 	// records are the records that had not ended when the directory was last read, oldest first.
 	records []Entry
 	// lastListErr is why the directory could not be read, lastRecordErr why some of its records
@@ -63,17 +61,12 @@ func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Rec
 		// Opening the lock fails on a read-only file system, on which nothing can be recorded.
 		lock: flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR)),
 	}
-	err := r.open(ctx)
-	if err == nil {
-		err = r.removeLeftovers()
-	}
-	if err != nil {
+	if err := r.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open allocation records in %s: %w", dir, err), r.Close())
 	}
 	return r, nil
 }
 
-// open creates the directory if necessary, takes its lock and reads its records.
 func (r *Recorder) open(ctx context.Context) error {
 	if err := access.MakePrivate(r.store.dir); err != nil {
 		return err
@@ -91,55 +84,42 @@ func (r *Recorder) open(ctx context.Context) error {
 		return err
 	}
 	// A record that cannot be read has no number above the current time, unless the clock was set back.
-	last := max(r.lastSequence.Load(), uint64(time.Now().UnixNano()))
+	last := uint64(time.Now().UnixNano())
 	if n := len(r.records); n > 0 {
 		last = max(last, r.records[n-1].Sequence)
 	}
 	r.lastSequence.Store(last)
-	return nil
+	return r.removeLeftovers()
 }
 
 // Close releases the directory's lock. The records stay.
 func (r *Recorder) Close() error { return r.lock.Close() }
 
-// ErrNotWritable means that no record can be written now.
-var ErrNotWritable = errors.New("allocations cannot be recorded")
+// ErrRemoved means that the directory of the records or its lock was removed: another recorder must be opened.
+var ErrRemoved = errors.New("the allocation records or their lock were removed; a container whose record is lost cannot start again: delete its pod")
 
-// EnsureWritable returns [ErrNotWritable] if no record can be written. It opens the lock for writing,
+// CheckWritable returns an error if no record can be written now. It opens the lock for writing,
 // which fails on a read-only file system. After a record could not be written, as on a full file
-// system, it also writes a file of the record's size. If the directory or its lock was removed, it
-// creates them again.
-func (r *Recorder) EnsureWritable(ctx context.Context) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.holdsLock() {
-		ctx, cancel := context.WithTimeout(ctx, relockTimeout)
-		defer cancel()
-		if err := errors.Join(r.Close(), r.open(ctx)); err != nil {
-			return fmt.Errorf("%w: %w", ErrNotWritable, errors.Join(err, r.Close()))
-		}
-		r.log.WithField("records", len(r.records)).Error("The allocation records or their lock were removed; a container whose record is lost cannot start again: delete its pod")
+// system, it also writes a file of the record's size. The error can match [ErrRemoved].
+func (r *Recorder) CheckWritable() error {
+	locked, _ := r.lock.Stat()
+	now, _ := os.Stat(r.lock.Path())
+	if !os.SameFile(locked, now) {
+		return ErrRemoved
 	}
 	f, err := os.OpenFile(r.lock.Path(), os.O_WRONLY, 0)
 	if err == nil {
 		err = f.Close()
 	}
-	if probe := filepath.Join(r.store.dir, probeName); err == nil && r.failedBytes.Load() > 0 {
-		if err = errors.Join(durable.Replace(probe, make([]byte, r.failedBytes.Load()), 0o600), durable.Remove(probe)); err == nil {
-			r.failedBytes.Store(0)
-		}
+	if size := r.failedBytes.Load(); err == nil && size > 0 {
+		probe := filepath.Join(r.store.dir, probeName)
+		err = errors.Join(durable.Replace(probe, make([]byte, size), 0o600), durable.Remove(probe))
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNotWritable, err)
+		return fmt.Errorf("allocations cannot be recorded: %w", err)
 	}
+	r.failedBytes.Store(0)
 	return nil
-}
-
-// holdsLock reports whether r has locked the file that is now in the directory.
-func (r *Recorder) holdsLock() bool {
-	locked, _ := r.lock.Stat()
-	now, _ := os.Stat(r.lock.Path())
-	return r.lock.Locked() && os.SameFile(locked, now)
 }
 
 // Record writes the record of an allocation, and returns the ID for its container. The caller
@@ -182,7 +162,7 @@ func (r *Recorder) Refresh() []Entry {
 	defer r.mu.Unlock()
 	r.lastListErr.Log(r.log, r.readRecords(context.Background()),
 		"Cannot list the allocation records; the last known ones stay in force", "The allocation records can be listed again")
-	for _, id := range ended(r.records) {
+	for id := range ended(r.records) {
 		if err := r.End(id); err != nil {
 			r.log.WithError(err).Warn("Cannot remove an allocation record that has ended, retrying later")
 			continue
@@ -192,21 +172,12 @@ func (r *Recorder) Refresh() []Entry {
 	return slices.Clone(r.records)
 }
 
-// readRecords reads the records and bindings that were written since the last call.
 func (r *Recorder) readRecords(ctx context.Context) error {
-	known := make(map[ID]Entry, len(r.records))
-	for _, e := range r.records {
-		known[e.ID] = e
-	}
-	records, problems, err := r.store.list(ctx, known)
+	records, problems, err := r.store.List(ctx)
 	if err != nil {
 		return err
 	}
-	var recordErr error
-	for _, p := range problems {
-		recordErr = errors.Join(recordErr, p.Err)
-	}
-	r.lastRecordErr.Log(r.log, recordErr, "Allocation records cannot be used, and the containers that hold them cannot start again: delete their pods, then remove the files",
+	r.lastRecordErr.Log(r.log, errors.Join(problems...), "Allocation records cannot be used, and the containers that hold them cannot start again: delete their pods, then remove the files",
 		"All allocation records can be used again")
 	r.records = records
 	return nil

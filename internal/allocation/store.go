@@ -161,32 +161,22 @@ func (s *Store) readFile(path string, into any) error {
 	return nil
 }
 
-// Problem is a record or binding that cannot be read. Err is one line that names the file.
-type Problem struct {
-	Path string
-	Err  error
-}
-
-// List returns the records of the directory, oldest first, and the problems by path.
-// It changes nothing, and may be called while other processes write: a record
+// List returns the records of the directory, oldest first, and an error for each record that cannot be
+// read with its binding: one line that names the file. It changes nothing, and may be called while other processes write: a record
 // that ends in the meantime may be listed or not. A directory that does not exist has no
 // records, and files with other names are ignored.
 //
 // An error, such as [access.ErrNotPrivate], is about the whole directory, and nothing is listed
 // then.
-func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) { return s.list(ctx, nil) }
-
-// list is [Store.List]. It does not read the records in known and their bindings again, because they
-// never change.
-func (s *Store) list(ctx context.Context, known map[ID]Entry) (entries []Entry, problems []Problem, err error) {
+func (s *Store) List(ctx context.Context) (entries []Entry, problems []error, err error) {
 	err = access.CheckPrivate(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("list allocation records: %w", err)
+	var files []fs.DirEntry
+	if err == nil {
+		files, err = os.ReadDir(s.dir)
 	}
-	files, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list allocation records: %w", err)
 	}
@@ -198,33 +188,36 @@ func (s *Store) list(ctx context.Context, known map[ID]Entry) (entries []Entry, 
 		if suffix != recordSuffix {
 			continue
 		}
-		path := s.path(id, recordSuffix)
-		entry, isKnown := known[id]
-		if !isKnown {
-			entry.Record, err = s.readRecord(id)
-			if err != nil {
-				if !errors.Is(err, ErrNotFound) {
-					problems = append(problems, Problem{path, err})
-				}
-				continue
-			}
+		entry, err := s.readEntry(id)
+		if errors.Is(err, ErrNotFound) {
+			continue
 		}
-		if entry.Holder == nil {
-			b, bound, err := s.readBinding(id)
-			if bound {
-				entry.Holder, entry.BoundAt = &b.Holder, b.BoundAt
-			}
-			entry.BindingUnreadable = err != nil
-			if err != nil {
-				problems = append(problems, Problem{s.path(id, bindingSuffix), err})
-			}
-			// A record that has ended in the meantime has no binding any longer.
-			if !durable.Exists(path) {
-				continue
-			}
+		if err != nil {
+			problems = append(problems, err)
+			continue
 		}
 		entries = append(entries, entry)
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.ID, b.ID)) })
 	return entries, problems, nil
+}
+
+// readEntry returns a record with its binding.
+func (s *Store) readEntry(id ID) (Entry, error) {
+	record, err := s.readRecord(id)
+	if err != nil {
+		return Entry{}, err
+	}
+	b, bound, err := s.readBinding(id)
+	if err != nil {
+		return Entry{}, err
+	}
+	if bound {
+		return Entry{Record: record, Holder: &b.Holder, BoundAt: b.BoundAt}, nil
+	}
+	if path := s.path(id, recordSuffix); !durable.Exists(path) {
+		// The recorder has ended it, and its binding, in the meantime.
+		return Entry{}, fmt.Errorf("%w (%s)", ErrNotFound, path)
+	}
+	return Entry{Record: record}, nil
 }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -139,32 +138,16 @@ func (l *Listener) Close() error {
 	return errors.Join(removeErr, l.UnixListener.Close())
 }
 
+// removeStale removes a socket on which no process accepts connections.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if info.Mode()&fs.ModeSocket == 0 {
-		return errors.New("the file is not a socket: move it away")
+	if err != nil || info.Mode()&fs.ModeSocket == 0 {
+		return nil // Listening fails if the file is not a socket.
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
-	switch {
-	case err == nil:
+	if conn, err := new(net.Dialer).DialContext(ctx, "unix", path); err == nil {
 		return errors.Join(ErrInUse, conn.Close())
-	case isRefused(err):
-		return durable.Remove(path)
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
 	}
-	return err // It does not prove that no process listens.
-}
-
-func isRefused(err error) bool {
-	const windowsRefused = syscall.Errno(10061) // WSAECONNREFUSED
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, windowsRefused)
+	return durable.Remove(path)
 }

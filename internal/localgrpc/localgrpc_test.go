@@ -113,7 +113,7 @@ func TestListen(t *testing.T) {
 		}, wantErr: ErrInUse.Error()},
 		{name: "an ordinary file", prepare: func(t *testing.T, path string) {
 			testutil.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
-		}, wantErr: "move it away"},
+		}, wantErr: "address already in use"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
