@@ -1,5 +1,6 @@
 // Command generate writes, from the JSON schema of config.yaml, the lists of docs/configuration.md and
-// the chart's values.schema.json; and the list of the metrics in docs/metrics.md.
+// the chart's values.schema.json; from the comments of values.yaml, the table in the chart's README.md; and
+// the list of the metrics in docs/metrics.md.
 package main
 
 import (
@@ -57,11 +58,14 @@ func generate() (map[string][]byte, error) {
 	metrics, metricsErr := metricsList()
 	metricsPage, metricsPageErr := fill(docs+"metrics.md", map[string]string{"metrics": metrics})
 	valuesText, valuesErr := valuesSchema(configuration)
+	table, tableErr := valuesTable()
+	chartPage, chartPageErr := fill(chart+"README.md", map[string]string{"values": table})
 	return map[string][]byte{
 		docs + "configuration.md":    configPage,
 		docs + "metrics.md":          metricsPage,
+		chart + "README.md":          chartPage,
 		chart + "values.schema.json": valuesText,
-	}, errors.Join(configErr, metricsErr, metricsPageErr, valuesErr)
+	}, errors.Join(configErr, metricsErr, metricsPageErr, valuesErr, tableErr, chartPageErr)
 }
 
 func encode(v any) ([]byte, error) {
