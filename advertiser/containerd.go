@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -29,26 +27,14 @@ func (d *Daemon) readContainerd(ctx context.Context) (cri.Config, error) {
 	return config, nil
 }
 
-// dependsOnVersion reports whether containerd's version determines the injection.
-func (d *Daemon) dependsOnVersion(configured policy.Injection) bool {
-	return configured == policy.InjectAuto && d.compiler.NodeOS == "windows"
-}
-
-// resolveInjection returns what adds GPUs to containers on this node. If that depends on containerd's version, it
-// waits until containerd reports it.
+// resolveInjection returns what adds GPUs to containers on this node. If it is auto on Windows, that depends on
+// containerd's version.
 func (d *Daemon) resolveInjection(ctx context.Context, configured policy.Injection) (policy.Injection, error) {
-	version := ""
-	if d.dependsOnVersion(configured) {
-		err := d.retryUntilReady(ctx, logrus.ErrorLevel, "No GPU is advertised until containerd's version is known", func() error {
-			config, err := d.readContainerd(ctx)
-			version = config.Version
-			return err
-		})
-		if err != nil {
-			return "", err
-		}
+	if configured != policy.InjectAuto || d.compiler.NodeOS != "windows" {
+		return cri.ResolveInjection(configured, d.compiler.NodeOS, ""), nil
 	}
-	return cri.ResolveInjection(configured, d.compiler.NodeOS, version), nil
+	containerd, err := d.readContainerd(ctx)
+	return cri.ResolveInjection(configured, d.compiler.NodeOS, containerd.Version), err
 }
 
 // undoDiversion moves containerd's shim back.

@@ -16,7 +16,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -28,9 +27,10 @@ import (
 
 const retryInterval = 2 * time.Second
 
-// run is a run of the device plugin with one policy, whose modes and injection are those of this node.
+// run is a run of the device plugin with one policy.
 type run struct {
 	*Daemon
+	// policy has the modes and the injection of this node.
 	policy policy.Resolved
 	// configured is the injection of the configuration, which can be auto.
 	configured policy.Injection
@@ -42,32 +42,19 @@ type run struct {
 // node has no GPU, and while its records cannot be used.
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) (err error) {
 	r := run{Daemon: d, configured: p.Injection}
-	const recordsMessage = "No GPU is advertised until the allocation records can be used"
-	err = d.retryUntilReady(ctx, logrus.ErrorLevel, recordsMessage, func() (err error) {
-		r.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.compiler.StateDir), d.log)
-		return err
-	})
-	if err != nil {
+	if err := d.retryUntilReady(ctx, func() error { return r.open(ctx, p) }); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.recorder.Close()) }()
-	err = d.retryUntilReady(ctx, logrus.InfoLevel, "No GPU is advertised", func() (err error) {
-		r.source, err = d.openSource(p)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if p.Injection, err = d.resolveInjection(ctx, p.Injection); err != nil {
-		return err
-	}
-	if p.Injection == policy.InjectByKubelet { // An earlier run may have made it.
+	if r.policy.Injection == policy.InjectByKubelet { // An earlier run may have made the diversion.
 		if err := d.undoDiversion(ctx); err != nil {
 			d.log.WithError(err).Error("Cannot move containerd's shim back")
 		}
 	}
-	d.reportModes(p)
-	r.source, r.policy = modes.ResolvePolicy(r.source, p, d.compiler.NodeOS)
+	m := modes.Resolve(p, d.compiler.NodeOS, win32.WindowsBuild())
+	d.log.WithFields(logrus.Fields{"mode": m.Assignment, "reason": m.AssignmentReason}).Info("Device assignment")
+	d.log.WithFields(logrus.Fields{"mode": m.DriverFiles, "reason": m.DriverFilesReason}).Info("Driver files")
+	d.metrics.SetNodeInfo(d.compiler.NodeOS, string(m.Assignment), string(m.DriverFiles), string(r.policy.Injection))
 
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -84,12 +71,17 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) (err error) {
 	return cmp.Or(plugin.Run(ctx), context.Cause(ctx))
 }
 
-// reportModes reports the modes that are in force on this node with the policy p.
-func (d *Daemon) reportModes(p policy.Policy) {
-	m := modes.Resolve(p, d.compiler.NodeOS, win32.WindowsBuild())
-	d.log.WithFields(logrus.Fields{"mode": m.Assignment, "reason": m.AssignmentReason}).Info("Device assignment")
-	d.log.WithFields(logrus.Fields{"mode": m.DriverFiles, "reason": m.DriverFilesReason}).Info("Driver files")
-	d.metrics.SetNodeInfo(d.compiler.NodeOS, string(m.Assignment), string(m.DriverFiles), string(p.Injection))
+// open opens what a run with the policy p needs. The error matches [node.ErrNoSource] if the node has no GPU.
+func (r *run) open(ctx context.Context, p policy.Policy) (err error) {
+	if r.source, err = r.openSource(p); err != nil {
+		return err
+	}
+	if p.Injection, err = r.resolveInjection(ctx, p.Injection); err != nil {
+		return err
+	}
+	r.source, r.policy = modes.ResolvePolicy(r.source, p, r.compiler.NodeOS)
+	r.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(r.compiler.StateDir), r.log)
+	return err
 }
 
 // pluginConfig returns the configuration of the device plugin without ListDevices.
@@ -147,21 +139,19 @@ func (r *run) check(ctx context.Context) (problem, err error) {
 	if errors.Is(problem, allocation.ErrRemoved) {
 		return nil, fmt.Errorf("%w: %w", errNewRun, problem)
 	}
-	isByShim := r.policy.Injection == policy.InjectByShim
-	if !isByShim && !r.dependsOnVersion(r.configured) {
-		return problem, nil
+	injection, err := r.resolveInjection(ctx, r.configured)
+	if err == nil && injection != r.policy.Injection {
+		err = fmt.Errorf("%w: this version of containerd needs injection: %s", errNewRun, injection)
+	}
+	if err != nil || injection != policy.InjectByShim {
+		return problem, err
 	}
 	containerd, err := r.readContainerd(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if cri.ResolveInjection(r.configured, r.compiler.NodeOS, containerd.Version) != r.policy.Injection {
-		return nil, fmt.Errorf("%w: containerd %s needs another injection", errNewRun, containerd.Version)
-	}
-	if isByShim {
-		problem = cmp.Or(problem, containerd.Check(r.compiler.NodeOS), bypass.Check(r.compiler.StateDir))
-	}
-	if isByShim && problem == nil && r.options.Diversion != nil {
+	problem = cmp.Or(problem, containerd.Check(r.compiler.NodeOS), bypass.Check(r.compiler.StateDir))
+	if problem == nil && r.options.Diversion != nil {
 		problem = r.options.Diversion.Ensure(ctx)
 	}
 	return problem, nil
@@ -170,7 +160,7 @@ func (r *run) check(ctx context.Context) (problem, err error) {
 // openSource opens the source of the GPUs. The error matches [node.ErrNoSource] if the node has none.
 func (d *Daemon) openSource(p policy.Policy) (discovery.Source, error) {
 	return node.Open(node.Options{
-		UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, UUIDs: d.uuids, Save: true, HostRoot: d.options.HostRoot,
+		UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, UUIDs: d.uuids, HostRoot: d.options.HostRoot,
 	})
 }
 
@@ -197,7 +187,7 @@ func offersAny(devices []discovery.Device, p policy.Policy, nodeOS string) bool 
 
 // retryUntilReady calls try until it succeeds or ctx ends. Until then, nothing is advertised. A node
 // without a GPU is reported as ready, because it has nothing to advertise.
-func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, message string, try func() error) error {
+func (d *Daemon) retryUntilReady(ctx context.Context, try func() error) error {
 	var lastErr errlog.LastError
 	for {
 		err := try()
@@ -207,14 +197,14 @@ func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, messag
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		problem := err
+		problem, level := err, logrus.ErrorLevel
 		if errors.Is(err, node.ErrNoSource) {
-			problem = nil
+			problem, level = nil, logrus.InfoLevel
 			d.writeLabels(nil)
 		}
 		d.status.Store(&status{problem: problem})
 		if lastErr.Changed(err) {
-			d.log.WithError(err).Log(level, message)
+			d.log.WithError(err).Log(level, "No GPU is advertised, retrying")
 		}
 		select {
 		case <-ctx.Done():

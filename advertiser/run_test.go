@@ -92,7 +92,7 @@ func TestListDevices(t *testing.T) {
 		"shim, bypassed":           {configured: policy.InjectByShim, inForce: policy.InjectByShim, version: "v2.1.0", bypassed: "version 3", reason: "version 3"},
 		"containerd does not run":  {configured: policy.InjectByShim, inForce: policy.InjectByShim, err: "is containerd running"},
 		"no GPU":                   {configured: policy.InjectByShim, inForce: policy.InjectByShim, noGPU: true},
-		"an update of containerd":  {configured: policy.InjectAuto, inForce: policy.InjectByKubelet, version: "v2.0.6", err: "v2.0.6", newRun: true},
+		"an update of containerd":  {configured: policy.InjectAuto, inForce: policy.InjectByKubelet, version: "v2.0.6", err: "injection: shim", newRun: true},
 		"no update of containerd":  {configured: policy.InjectAuto, inForce: policy.InjectByKubelet, version: "v2.0.5", bypassed: "version 3"},
 		"kubelet":                  {configured: policy.InjectByKubelet, inForce: policy.InjectByKubelet},
 		"the records were removed": {configured: policy.InjectByKubelet, inForce: policy.InjectByKubelet, noLock: true, err: "removed", newRun: true},

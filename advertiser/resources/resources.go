@@ -27,24 +27,31 @@ type Device struct {
 // If the kubelet gives containers their GPUs, the node is limited to the first resource of p: for a
 // container that requests GPUs of two resources, the kubelet can silently drop some of them.
 func Match(devices []discovery.Device, p policy.Policy, nodeOS string) []Device {
-	matched, rules := make([]Device, 0, len(devices)), p.Resources
+	matched := make([]Device, 0, len(devices))
 	for _, d := range devices {
-		found := Device{Device: d, Reason: exclusionReason(d, nodeOS)}
-		i := slices.IndexFunc(rules, func(r policy.ResourceRule) bool { return matches(d, r.Match) })
-		switch {
-		case found.Reason != "":
-		case i < 0:
-			found.Reason = "no resource of the configuration matches it"
-		case p.Injection == policy.InjectByKubelet && rules[i].Name != rules[0].Name:
-			found.Reason = fmt.Sprintf(
-				"with injection: kubelet, a node can have GPUs of one resource, which is %s, the first of the configuration; move %s to the front to advertise this GPU instead",
-				rules[0].Name, rules[i].Name)
-		default:
-			found.Rule = &rules[i]
-		}
+		found := Device{Device: d}
+		found.Rule, found.Reason = ruleOf(d, p, nodeOS)
 		matched = append(matched, found)
 	}
 	return matched
+}
+
+// ruleOf returns the rule of a device, or nil and why it has none.
+func ruleOf(d discovery.Device, p policy.Policy, nodeOS string) (rule *policy.ResourceRule, reason string) {
+	if reason := exclusionReason(d, nodeOS); reason != "" {
+		return nil, reason
+	}
+	rules := p.Resources
+	i := slices.IndexFunc(rules, func(r policy.ResourceRule) bool { return matches(d, r.Match) })
+	if i < 0 {
+		return nil, "no resource of the configuration matches it"
+	}
+	if p.Injection == policy.InjectByKubelet && rules[i].Name != rules[0].Name {
+		return nil, fmt.Sprintf(
+			"with injection: kubelet, a node can have GPUs of one resource, which is %s, the first of the configuration; move %s to the front to advertise this GPU instead",
+			rules[0].Name, rules[i].Name)
+	}
+	return &rules[i], ""
 }
 
 // exclusionReason returns why a device can belong to no resource, "" if it can belong to one.

@@ -21,12 +21,10 @@ type Options struct {
 	// [Discovered], so that a container's start does not wait for the driver. On Windows, the
 	// driver is always queried.
 	QueryDriver bool
-	// UUIDs, if it is not nil, adds the UUIDs of NVIDIA's GPUs to the list, and implies QueryDriver.
-	// Devices of such a source must not be called concurrently.
+	// UUIDs, if it is not nil, adds the UUIDs of NVIDIA's GPUs to the list, and implies QueryDriver. On Linux,
+	// the list is written to [Discovered]. If that fails, the devices are unhealthy, because containers would
+	// get those of an older list. Devices of such a source must not be called concurrently.
 	UUIDs *nvidia.UUIDs
-	// Save requires UUIDs. On Linux, it writes the list to [Discovered]. If that fails, the devices are
-	// unhealthy, because containers would get those of an older list.
-	Save bool
 	// HostRoot is where the node's root directory is mounted, for a program in a container
 	// on Linux.
 	HostRoot string
@@ -46,7 +44,7 @@ func Open(o Options) (discovery.Source, error) {
 	if err != nil || o.UUIDs == nil {
 		return source, err
 	}
-	return &sourceWithUUIDs{Source: source, uuids: o.UUIDs, list: Discovered(o.StateDir), saves: o.Save}, nil
+	return &sourceWithUUIDs{Source: source, uuids: o.UUIDs, list: Discovered(o.StateDir)}, nil
 }
 
 // sourceWithUUIDs is the source with [Options.UUIDs].
@@ -54,7 +52,6 @@ type sourceWithUUIDs struct {
 	discovery.Source
 	uuids *nvidia.UUIDs
 	list  DeviceList
-	saves bool
 }
 
 // Devices implements [discovery.Source]. It must not be called concurrently.
@@ -66,7 +63,7 @@ func (s *sourceWithUUIDs) Devices(ctx context.Context) ([]discovery.Device, erro
 	if err := s.uuids.Add(ctx, devices); err != nil {
 		return nil, err
 	}
-	if !s.saves || runtime.GOOS == "windows" { // There, all programs query the driver.
+	if runtime.GOOS == "windows" { // There, all programs query the driver.
 		return devices, nil
 	}
 	if err := s.list.Write(devices); err != nil {

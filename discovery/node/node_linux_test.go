@@ -48,7 +48,7 @@ func TestSourceWithUUIDs(t *testing.T) {
 	t.Parallel()
 	stateDir := filepath.Join(t.TempDir(), "state")
 	for _, list := range []discovery.Static{{}, {{InstanceID: "A"}, {InstanceID: "B"}}} {
-		s := sourceWithUUIDs{list, nvidia.NewUUIDs(""), Discovered(stateDir), true}
+		s := sourceWithUUIDs{list, nvidia.NewUUIDs(""), Discovered(stateDir)}
 		devices, err := s.Devices(t.Context())
 		saved, readErr := s.list.Devices(t.Context())
 		if want := []discovery.Device(list); err != nil || readErr != nil || !reflect.DeepEqual(devices, want) || !reflect.DeepEqual(saved, want) {
@@ -56,11 +56,11 @@ func TestSourceWithUUIDs(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	s := sourceWithUUIDs{discovery.Unavailable(broken), nvidia.NewUUIDs(""), Discovered(stateDir), true}
+	s := sourceWithUUIDs{discovery.Unavailable(broken), nvidia.NewUUIDs(""), Discovered(stateDir)}
 	if _, err := s.Devices(t.Context()); !errors.Is(err, broken) {
 		t.Error(err)
 	}
-	s = sourceWithUUIDs{discovery.Static{{InstanceID: "A"}}, nvidia.NewUUIDs(""), Discovered(filepath.Join(stateDir, "discovered.json", "state")), true}
+	s = sourceWithUUIDs{discovery.Static{{InstanceID: "A"}}, nvidia.NewUUIDs(""), Discovered(filepath.Join(stateDir, "discovered.json", "state"))}
 	if devices, err := s.Devices(t.Context()); err != nil || !strings.Contains(devices[0].Health.Reason, "write the list of GPUs") {
 		t.Errorf("a list that is not saved: %v, %v", devices, err)
 	}
