@@ -5,6 +5,7 @@ package docs
 
 import (
 	"cmp"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -18,6 +19,12 @@ import (
 	"unicode"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
 // page is a Markdown file of the repository.
@@ -262,6 +269,56 @@ func checkFile(t *testing.T, place, dir, word string) {
 	_, fromPage := os.Stat(filepath.Join("..", dir, word))
 	if fromRoot != nil && fromPage != nil {
 		t.Errorf("%s: there is no %s", place, word)
+	}
+}
+
+// Pages show what dxctl prints on a node with two GPUs, each shared by two containers.
+func TestOutputs(t *testing.T) {
+	t.Parallel()
+	state, dxctl := t.TempDir(), filepath.Join(t.TempDir(), "dxctl")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", dxctl, "github.com/directx-nri/directx-nri/cmd/dxctl")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	testutil.NoError(t, policy.Write(state, policy.Default()))
+	records := paths.Allocations(state)
+	recorder, store := allocationtest.Open(t, records), allocation.OpenStore(records)
+	const gpu = `PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&00`
+	for i, replica := range []string{"D8", "E0", "D8"} {
+		id, err := recorder.Record(t.Context(), allocation.Record{
+			Resource: "directx.microsoft.com/display",
+			Replicas: []allocation.Replica{{ID: allocation.ReplicaID(allocation.GPUKey(gpu+replica), i/2), InstanceID: gpu + replica}},
+		})
+		name := fmt.Sprintf("game-%d", i+1)
+		testutil.NoError(t, err, store.Bind(id, allocation.Holder{PodUID: name, Container: "main", PodNamespace: "default", PodName: name}))
+	}
+	since := regexp.MustCompile(`\d+s\n`)
+	compared := 0
+	for _, p := range pages(t) {
+		for i, l := range p.lines {
+			shown, isDxctl := strings.CutPrefix(l.text, "# dxctl ")
+			if !isDxctl || l.fence != "console" || shown != "devices" && shown != "allocations" {
+				continue
+			}
+			want := ""
+			for _, l := range p.lines[i+1:] {
+				if l.fence != "console" || strings.HasPrefix(l.text, "# ") {
+					break
+				}
+				want += l.text + "\n"
+			}
+			if want == "" {
+				continue
+			}
+			compared++
+			out, err := exec.Command(dxctl, shown, "--state-dir", state, "--inventory", "../deployments/inventory/windows-g4dn.yaml").CombinedOutput()
+			if got := since.ReplaceAllString(string(out), "3h\n"); err != nil || got != want {
+				t.Errorf("%s: %v: dxctl prints\n%s", l.place, err, got)
+			}
+		}
+	}
+	if compared < 2 {
+		t.Errorf("%d outputs", compared)
 	}
 }
 
