@@ -2,6 +2,8 @@ module github.com/directx-nri/directx-nri
 
 go 1.26.6
 
+toolchain go1.26.11
+
 require (
 	github.com/Microsoft/go-winio v0.6.4
 	github.com/containerd/containerd/api v1.12.0

@@ -86,7 +86,7 @@ func TestRelease(t *testing.T) {
 		checkChart(t, root, filepath.Join(first, "directx-nri-"+testVersion[1:]+".tgz"))
 	})
 	t.Run("packages", func(t *testing.T) { checkPackages(t, first) })
-	t.Run("publish", func(t *testing.T) { checkPublish(t, one, first) })
+	t.Run("publish", func(t *testing.T) { checkPublish(t, first) })
 }
 
 // checkPackages installs, upgrades and removes the packages for this machine with dpkg and rpm, in a root directory
@@ -125,40 +125,32 @@ check $rpm --erase directx-nri
 	}
 }
 
-// checkPublish pushes the release in dir to a registry and pulls it from there. A second time, it is refused.
-func checkPublish(t *testing.T, dir, release string) {
+// checkPublish pushes the release to a registry, and pulls it from there with crane and Helm.
+func checkPublish(t *testing.T, dir string) {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	address := strings.Replace(strings.TrimPrefix(server.URL, "http://"), "127.0.0.1", "localhost", 1)
 	image, charts := address+"/owner/directx-nri", address+"/owner/charts"
-	publish := exec.CommandContext(t.Context(), "tools/release/publish.sh", testVersion, image, charts)
-	publish.Dir = dir
-	publish.Env = append(os.Environ(), "DIRECTX_NRI_PARTS="+filepath.Dir(helm(t)))
-	var stderr strings.Builder
-	publish.Stderr = &stderr
-	published, err := publish.Output()
-	if err != nil {
-		t.Fatal(err, stderr.String())
+	var published strings.Builder
+	r := release{version: testVersion, image: image + ":" + testVersion}
+	if err := r.publish(t.Context(), dir, charts, &published); err != nil {
+		t.Fatal(err)
 	}
-	outer := open(t, filepath.Join(release, "directx-nri-image-"+testVersion+".tar"))
+	outer := open(t, filepath.Join(dir, "directx-nri-image-"+testVersion+".tar"))
 	pulled, err := crane.Digest(image + ":" + testVersion)
 	if want := entries(t, outer)[0].Digest.String(); err != nil || pulled != want {
 		t.Errorf("the registry has image %s (%v), the release %s", pulled, err, want)
 	}
 	to := t.TempDir()
 	output(t, to, helm(t), "pull", "--plain-http", "oci://"+charts+"/directx-nri", "--version", testVersion[1:])
-	if chart := "directx-nri-" + testVersion[1:] + ".tgz"; !bytes.Equal(read(t, to, chart), read(t, release, chart)) {
+	if chart := "directx-nri-" + testVersion[1:] + ".tgz"; !bytes.Equal(read(t, to, chart), read(t, dir, chart)) {
 		t.Error("the registry has another chart than the release")
 	}
 	chart, err := crane.Digest(charts + "/directx-nri:" + testVersion[1:])
-	if want := fmt.Sprintf("image=%s@%s\nchart=%s/directx-nri@%s\n", image, pulled, charts, chart); err != nil || string(published) != want {
-		t.Errorf("published\n%s, want\n%s (%v)", published, want, err)
-	}
-	again := exec.CommandContext(t.Context(), publish.Path, publish.Args[1:]...)
-	again.Dir, again.Env = publish.Dir, publish.Env
-	if out, err := again.CombinedOutput(); err == nil || !strings.Contains(string(out), image+":"+testVersion+" exists") {
-		t.Errorf("an existing release is published: %v\n%s", err, out)
+	want := fmt.Sprintf("image=%s\nimage_digest=%s\nchart=%s/directx-nri\nchart_digest=%s\n", image, pulled, charts, chart)
+	if err != nil || published.String() != want {
+		t.Errorf("published\n%s, want\n%s (%v)", published.String(), want, err)
 	}
 }
 
