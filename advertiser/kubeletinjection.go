@@ -44,7 +44,9 @@ func (i *kubeletInjection) allocate(
 	if err != nil {
 		return nil, errlog.WithRemedy(err, errlog.RunDoctor)
 	}
-	gpuedits.LogSkipped(i.log.WithField("resource", resource), skipped)
+	for _, file := range skipped {
+		i.log.WithField("resource", resource).Warn(file)
+	}
 	return newResponse(edits)
 }
 

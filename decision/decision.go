@@ -100,7 +100,7 @@ type Outcome struct {
 	Devices []discovery.Device
 	Edits   ocispec.Edits
 	// Skipped are files that the container does not get.
-	Skipped []gpuedits.SkippedFile
+	Skipped []string
 	// UnchangedReason is why the container gets nothing and must not be changed, "" if it gets GPUs.
 	UnchangedReason string
 
@@ -140,7 +140,9 @@ func (d *Decider) Bind(ctx context.Context, request Request, outcome *Outcome) e
 		names[i] = device.Name()
 	}
 	log.WithField("gpus", names).Info("Container gets GPUs")
-	gpuedits.LogSkipped(log, outcome.Skipped)
+	for _, file := range outcome.Skipped {
+		log.Warn(file)
+	}
 	return nil
 }
 

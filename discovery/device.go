@@ -24,10 +24,8 @@ type Device struct {
 	// Description is the product's name ("NVIDIA Tesla T4").
 	Description string `json:"description"`
 
-	// VendorID is the PCI vendor ID. Manufacturer is the driver's name for the vendor, for display
-	// only.
-	VendorID     pci.Vendor `json:"vendorID,omitzero"`
-	Manufacturer string     `json:"manufacturer,omitempty"`
+	// VendorID is the PCI vendor ID.
+	VendorID pci.Vendor `json:"vendorID,omitzero"`
 
 	// LocationPath is the PCIe location path, for example
 	// `PCIROOT(0)#PCI(1B00)`: the first value of DEVPKEY_Device_LocationPaths.
@@ -43,10 +41,8 @@ type Device struct {
 	// every boot and every restart of the driver.
 	LUID LUID `json:"luid,omitempty"`
 
-	// DriverKey is the driver's registry key below HKLM\SYSTEM\CurrentControlSet\Control\Class,
-	// DriverVersion its four-part version, and DriverStorePath the directory of its package,
+	// DriverVersion is the driver's four-part version, and DriverStorePath the directory of its package,
 	// `C:\Windows\System32\DriverStore\FileRepository\…`.
-	DriverKey       string `json:"driverKey,omitempty"`
 	DriverVersion   string `json:"driverVersion,omitempty"`
 	DriverStorePath string `json:"driverStorePath,omitempty"`
 
@@ -60,11 +56,6 @@ type Device struct {
 	// has the device number in the upper 16 bits and the function in the lower.
 	BusNumber *uint32 `json:"busNumber,omitempty"`
 	Address   *uint32 `json:"address,omitempty"`
-
-	// Status is Plug and Play's DN_ bits, Problem its CM_PROB_ code.
-	// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
-	Status  uint32 `json:"status,omitempty"`
-	Problem uint32 `json:"problem,omitempty"`
 
 	// Software marks a software renderer, Integrated a GPU that shares the processor's
 	// memory, and Detachable one that can be unplugged while the node runs.

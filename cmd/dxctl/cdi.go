@@ -97,7 +97,7 @@ func generateCDI(ctx context.Context, o *gpuSelection, file string, stdout, stde
 }
 
 // cdiSpec returns the specification of the usable GPUs, and the driver files that it does not have.
-func cdiSpec(ctx context.Context, o *gpuSelection, stderr io.Writer) (*cdispec.Spec, []gpuedits.SkippedFile, error) {
+func cdiSpec(ctx context.Context, o *gpuSelection, stderr io.Writer) (*cdispec.Spec, []string, error) {
 	present, p, err := o.Devices(ctx, stderr, "linux")
 	if err != nil {
 		return nil, nil, err
@@ -119,7 +119,7 @@ func cdiSpec(ctx context.Context, o *gpuSelection, stderr io.Writer) (*cdispec.S
 	requests = append(requests, request{"all", usable})
 
 	spec := &cdispec.Spec{Version: cdiVersion, Kind: cdiKind}
-	var skipped []gpuedits.SkippedFile
+	var skipped []string
 	for _, r := range requests {
 		isTaken := slices.ContainsFunc(spec.Devices, func(d cdispec.Device) bool { return d.Name == r.name })
 		if isTaken || r.name == "" {

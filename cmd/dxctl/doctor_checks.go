@@ -209,17 +209,13 @@ func checkGPU(n nodeState, d resources.Device) []finding {
 	name := strings.TrimSuffix(d.Name()+" ("+d.Description+")", " ()")
 	_, resolved := modes.ResolvePolicy(discovery.Static(nil), n.policy, n.os)
 	edits, skipped, err := gpuedits.Build(n.os, []discovery.Device{d.Device}, nil, hostfiles.Root(n.hostRoot), resolved)
-	var missing []string
-	for _, file := range skipped {
-		missing = append(missing, file.Source)
-	}
 	switch {
 	case !d.Health.OK():
 		return failed(fmt.Errorf("%s is unhealthy: %s", name, d.Health), "")
 	case err != nil:
 		return failed(err, "")
-	case len(missing) > 0:
-		return failed(fmt.Errorf("containers get %s without files that do not exist: %s", name, strings.Join(missing, ", ")),
+	case len(skipped) > 0:
+		return failed(fmt.Errorf("containers get %s without some files: %s", name, strings.Join(skipped, "; ")),
 			"reinstall the driver, or correct the inventory")
 	case d.Rule == nil:
 		return passed("%s is not offered: %s", name, d.Reason)

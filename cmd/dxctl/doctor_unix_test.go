@@ -181,7 +181,7 @@ func TestBrokenNodes(t *testing.T) {
 		"driver file": {func(d *doubles) {
 			d.write("gpus.yaml", strings.Replace(doubleGPU, "[/dev/null]", "[/dev/null], libraries: [/lib/none.so]", 1))
 			d.configure("")
-		}, "gpu: containers get GPU-0 (Tesla T4) without files that do not exist: /lib/none.so", nothing},
+		}, "gpu: containers get GPU-0 (Tesla T4) without some files: GPU GPU-0: /lib/none.so: the driver lists this file, but it does not exist", nothing},
 		"no resource": {func(d *doubles) { d.configure("resources: [{name: a.b/c, match: {description: none}}]\n") },
 			"gpu: no GPU is offered", nothing},
 		"policy": {func(d *doubles) { testutil.WriteFile(d, policy.Path(d.stateDir), "{", 0o600) },

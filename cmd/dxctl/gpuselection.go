@@ -21,7 +21,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
 )
 
@@ -80,7 +79,7 @@ func (f *gpuSelection) Files() decision.Files {
 }
 
 // ReportSkipped prints driver files that a container does not get.
-func (f *gpuSelection) ReportSkipped(stderr io.Writer, skipped []gpuedits.SkippedFile) {
+func (f *gpuSelection) ReportSkipped(stderr io.Writer, skipped []string) {
 	const limit = 3
 	for _, file := range skipped[:min(limit, len(skipped))] {
 		fmt.Fprintf(stderr, "dxctl: left out: %s\n", file)

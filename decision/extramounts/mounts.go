@@ -46,7 +46,7 @@ type Files interface {
 	// replaced by long ones. regular reports whether it is a regular file. The error
 	// matches [fs.ErrNotExist] if there is no file.
 	Resolve(path string) (final string, regular bool, err error)
-	// SameContent reports whether two files have the same content.
+	// SameContent reports whether two regular files have the same content. Their paths are those that Resolve returns.
 	SameContent(a, b string) (bool, error)
 }
 
@@ -233,13 +233,13 @@ func (r Resolver) checkNotSystemFile(source, destination string) error {
 	if r.OS != "windows" || !isBelow(r.OS, windowsDir, destination) {
 		return nil
 	}
-	_, isRegular, err := r.Files.Resolve(destination)
+	final, isRegular, err := r.Files.Resolve(destination)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	isCopy := false
 	if err == nil && isRegular {
-		isCopy, err = r.Files.SameContent(source, destination)
+		isCopy, err = r.Files.SameContent(source, final)
 	}
 	switch {
 	case err != nil:

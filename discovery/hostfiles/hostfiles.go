@@ -4,7 +4,6 @@ package hostfiles
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 )
 
@@ -26,23 +25,16 @@ func (r Root) MountSource(path string) (final string, err error) {
 	return final, checkMounts(r.localPath(final))
 }
 
-// SameContent reports whether two regular files have the same content. Large files are
-// considered different.
+// SameContent reports whether two regular files, which [Root.Resolve] has returned, have the same content. Large
+// files are considered different.
 func (r Root) SameContent(a, b string) (bool, error) {
 	var contents [2][]byte
-	for i, path := range []string{a, b} {
-		final, regular, err := r.Resolve(path)
-		if err == nil && !regular { // A FIFO would block.
-			err = fmt.Errorf("%s: not a regular file", path)
-		}
-		if err != nil {
-			return false, err
-		}
-		info, err := os.Stat(r.localPath(final))
+	for i, path := range []string{r.localPath(a), r.localPath(b)} {
+		info, err := os.Stat(path)
 		if err != nil || info.Size() > maxCompared {
 			return false, err
 		}
-		if contents[i], err = os.ReadFile(r.localPath(final)); err != nil {
+		if contents[i], err = os.ReadFile(path); err != nil {
 			return false, err
 		}
 	}

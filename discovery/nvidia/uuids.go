@@ -29,7 +29,7 @@ const (
 type UUIDs struct {
 	// query returns UUIDs by PCI address, and an error if some are missing.
 	query func(ctx context.Context, gpus []discovery.Device) (map[string]string, error)
-	// uuids is the result of the last query by [key], with "" for unknown UUIDs.
+	// uuids are the results of all queries by [key], with "" for unknown UUIDs.
 	uuids   map[string]string
 	err     error // of the last query
 	retryAt time.Time
@@ -38,7 +38,7 @@ type UUIDs struct {
 // NewUUIDs returns UUIDs that are not known yet. hostRoot is where the node's root directory is
 // mounted, for a program in a container on Linux. Windows ignores it.
 func NewUUIDs(hostRoot string) *UUIDs {
-	return &UUIDs{query: func(ctx context.Context, gpus []discovery.Device) (map[string]string, error) {
+	return &UUIDs{uuids: map[string]string{}, query: func(ctx context.Context, gpus []discovery.Device) (map[string]string, error) {
 		ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 		defer cancel()
 		command, err := newCommand(ctx, hostRoot, gpus)
@@ -64,11 +64,15 @@ func (u *UUIDs) Add(ctx context.Context, devices []discovery.Device) error {
 	}
 	if slices.ContainsFunc(gpus, u.isDue) {
 		byAddress, err := u.query(ctx, gpus)
-		uuids := assign(gpus, byAddress)
-		for gpu := range uuids {
-			uuids[gpu] = cmp.Or(uuids[gpu], u.uuids[gpu])
+		u.err, u.retryAt = err, time.Now().Add(retryInterval)
+		for i, d := range gpus {
+			address := pciAddress(d)
+			isOther := func(other discovery.Device) bool { return pciAddress(other) == address }
+			if slices.ContainsFunc(gpus[:i], isOther) || slices.ContainsFunc(gpus[i+1:], isOther) {
+				address = ""
+			}
+			u.uuids[key(d)] = cmp.Or(byAddress[address], u.uuids[key(d)])
 		}
-		u.uuids, u.err, u.retryAt = uuids, err, time.Now().Add(retryInterval)
 	}
 	for i, d := range devices {
 		uuid, queried := u.uuids[key(d)]
@@ -84,22 +88,6 @@ func (u *UUIDs) Add(ctx context.Context, devices []discovery.Device) error {
 func (u *UUIDs) isDue(d discovery.Device) bool {
 	uuid, queried := u.uuids[key(d)]
 	return d.Health.OK() && uuid == "" && (!queried || !time.Now().Before(u.retryAt))
-}
-
-// assign returns the UUIDs of gpus by [key], "" for a GPU whose PCI address is unknown or not unique.
-func assign(gpus []discovery.Device, byAddress map[string]string) map[string]string {
-	atAddress := map[string]int{}
-	for _, d := range gpus {
-		atAddress[pciAddress(d)]++
-	}
-	uuids := map[string]string{}
-	for _, d := range gpus {
-		uuids[key(d)] = ""
-		if address := pciAddress(d); atAddress[address] == 1 {
-			uuids[key(d)] = byAddress[address]
-		}
-	}
-	return uuids
 }
 
 // pciAddress returns the PCI address of a GPU in the notation of nvidia-smi, such as

@@ -60,7 +60,7 @@ func TestAssign(t *testing.T) {
 		"at the same address": {[]discovery.Device{nvidiaAt(1), moved}, []string{"", ""}},
 	} {
 		smi := &fakeSMI{uuids: map[string]string{second: otherUUID, first: testUUID, "00000000:03:00.0": "GPU-3"}}
-		if got := uuidsOf(t, &UUIDs{query: smi.query}, test.devices...); !slices.Equal(got, test.want) {
+		if got := uuidsOf(t, &UUIDs{query: smi.query, uuids: map[string]string{}}, test.devices...); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
@@ -74,7 +74,7 @@ func TestQueries(t *testing.T) {
 		failing.Health.Reason = "stopped"
 		devices := []discovery.Device{nvidiaAt(1), failing}
 		smi := &fakeSMI{uuids: map[string]string{first: testUUID}}
-		u := &UUIDs{query: smi.query}
+		u := &UUIDs{query: smi.query, uuids: map[string]string{}}
 		for _, step := range []struct {
 			name   string
 			change func()
@@ -103,7 +103,7 @@ func TestQueries(t *testing.T) {
 
 func TestUnknownUUIDs(t *testing.T) {
 	t.Parallel()
-	u := &UUIDs{query: (&fakeSMI{err: errors.New("exit\nstatus 9")}).query}
+	u := &UUIDs{query: (&fakeSMI{err: errors.New("exit\nstatus 9")}).query, uuids: map[string]string{}}
 	notes := make([]string, 0, 1)
 	for range 2 {
 		devices := []discovery.Device{nvidiaAt(1), nvidiaAt(2)}
@@ -119,7 +119,7 @@ func TestUnknownUUIDs(t *testing.T) {
 		t.Errorf("the source's own notes are %q", notes[:1])
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	u = &UUIDs{query: func(context.Context, []discovery.Device) (map[string]string, error) {
+	u = &UUIDs{uuids: map[string]string{}, query: func(context.Context, []discovery.Device) (map[string]string, error) {
 		cancel()
 		return nil, ctx.Err()
 	}}

@@ -57,9 +57,8 @@ func Devices(s Snapshot) []discovery.Device {
 func newDevice(p Properties, adapter *win32.Adapter, unknown string) discovery.Device {
 	d := discovery.Device{
 		InstanceID: p.InstanceID, LUID: p.LUID, Description: errlog.OneLine(p.Description),
-		VendorID: vendor(p), Manufacturer: errlog.OneLine(p.Manufacturer),
-		DriverKey: p.DriverKey, DriverVersion: errlog.OneLine(p.DriverVersion),
-		NUMANode: numaNode(p.NUMANode), BusNumber: p.BusNumber, Address: p.Address, Status: p.Status, Problem: p.Problem,
+		VendorID: vendor(p), DriverVersion: errlog.OneLine(p.DriverVersion),
+		NUMANode: numaNode(p.NUMANode), BusNumber: p.BusNumber, Address: p.Address,
 	}
 	if len(p.LocationPaths) > 0 {
 		d.LocationPath = p.LocationPaths[0]

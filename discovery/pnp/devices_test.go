@@ -24,9 +24,9 @@ func TestG4DN(t *testing.T) {
 		system32, _ := runtimeFiles(g4dnValues(), system32Keys()...)
 		sysWOW64, _ := runtimeFiles(g4dnValues(), sysWOW64Keys()...)
 		want := discovery.Device{
-			InstanceID: p.InstanceID, Description: "NVIDIA Tesla T4", VendorID: pci.VendorNVIDIA, Manufacturer: "NVIDIA",
-			LocationPath: fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1B+i), LUID: luid, DriverKey: p.DriverKey, DriverVersion: "31.0.15.5222",
-			DriverStorePath: g4dnStore, DedicatedMemory: 15 << 30, NUMANode: new(int), BusNumber: p.BusNumber, Address: p.Address, Status: p.Status,
+			InstanceID: p.InstanceID, Description: "NVIDIA Tesla T4", VendorID: pci.VendorNVIDIA,
+			LocationPath: fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1B+i), LUID: luid, DriverVersion: "31.0.15.5222",
+			DriverStorePath: g4dnStore, DedicatedMemory: 15 << 30, NUMANode: new(int), BusNumber: p.BusNumber, Address: p.Address,
 			SupportsDisplay: true, SupportsCompute: true, System32: system32, SysWOW64: sysWOW64,
 		}
 		if diff := cmp.Diff(want, devices[i]); diff != "" {
@@ -87,11 +87,9 @@ func TestDevices(t *testing.T) {
 		},
 		"vendor by a hardware ID": {
 			p: gpu(func(r *Properties) {
-				r.InstanceID, r.HardwareIDs, r.Manufacturer = `VPCI\{1}\1`, []string{`VPCI\X`, `pci\ven_8086&dev_56C0`}, "NVIDIA"
+				r.InstanceID, r.HardwareIDs = `VPCI\{1}\1`, []string{`VPCI\X`, `pci\ven_8086&dev_56C0`}
 			}), adapters: whole, kind: discovery.KindDisplay, compute: true,
-			check: func(d discovery.Device) bool {
-				return d.VendorID == pci.VendorIntel && d.Manufacturer == "NVIDIA"
-			},
+			check: func(d discovery.Device) bool { return d.VendorID == pci.VendorIntel },
 		},
 		"integrated": {
 			p: same, adapters: adapter(func(a *win32.Adapter) { a.Integrated, a.DedicatedMemory = true, 128<<20 }), kind: discovery.KindDisplay, compute: true,

@@ -79,8 +79,8 @@ func g4dnValues() []win32.RegistryValue {
 // t4 is the n-th T4 of a g4dn node.
 func t4(n int) Properties {
 	return Properties{
-		InstanceID:  fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&%02X`, 0xD8+8*n),
-		Description: "NVIDIA Tesla T4", Manufacturer: "NVIDIA",
+		InstanceID:    fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&%02X`, 0xD8+8*n),
+		Description:   "NVIDIA Tesla T4",
 		HardwareIDs:   []string{`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1`},
 		LocationPaths: []string{fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1B+n), "ACPI(_SB_)#ACPI(PCI0)"},
 		LUID:          discovery.LUID(7048070 + 50056*n),

@@ -29,7 +29,6 @@ type Properties struct {
 	// graphics do. Others have a WDDM driver.
 	ComputeClass  bool
 	Description   string   // DEVPKEY_Device_DeviceDesc
-	Manufacturer  string   // DEVPKEY_Device_Manufacturer
 	HardwareIDs   []string // DEVPKEY_Device_HardwareIds
 	LocationPaths []string // DEVPKEY_Device_LocationPaths
 	LUID          discovery.LUID

@@ -51,7 +51,6 @@ func readProperties(device win32.Device, instanceID string, isCompute bool) Prop
 		InstanceID:    instanceID,
 		ComputeClass:  isCompute,
 		Description:   readValue(r, win32.DeviceDesc, win32.Property.StringValue),
-		Manufacturer:  readValue(r, win32.Manufacturer, win32.Property.StringValue),
 		HardwareIDs:   readValue(r, win32.HardwareIDs, win32.Property.StringList),
 		LocationPaths: readValue(r, win32.LocationPaths, win32.Property.StringList),
 		LUID:          readValue(r, win32.GPULUID, decodeLUID),

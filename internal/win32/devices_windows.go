@@ -43,7 +43,6 @@ var (
 	DeviceDesc    = PropertyName{"DEVPKEY_Device_DeviceDesc", windows.DEVPROPKEY{FmtID: categoryDevice, PID: 2}}     // typeString
 	HardwareIDs   = PropertyName{"DEVPKEY_Device_HardwareIds", windows.DEVPROPKEY{FmtID: categoryDevice, PID: 3}}    // typeStringList
 	Driver        = PropertyName{"DEVPKEY_Device_Driver", windows.DEVPROPKEY{FmtID: categoryDevice, PID: 11}}        // typeString
-	Manufacturer  = PropertyName{"DEVPKEY_Device_Manufacturer", windows.DEVPROPKEY{FmtID: categoryDevice, PID: 13}}  // typeString
 	BusNumber     = PropertyName{"DEVPKEY_Device_BusNumber", windows.DEVPROPKEY{FmtID: categoryDevice, PID: 23}}     // typeUint32
 	Address       = PropertyName{"DEVPKEY_Device_Address", windows.DEVPROPKEY{FmtID: categoryDevice, PID: 30}}       // typeUint32
 	LocationPaths = PropertyName{"DEVPKEY_Device_LocationPaths", windows.DEVPROPKEY{FmtID: categoryDevice, PID: 37}} // typeStringList

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -39,25 +38,6 @@ type Files interface {
 	Glob(dir, pattern string) ([]string, error)
 }
 
-// SkippedFile is a file that a container does not get although a driver lists it or the
-// configuration adds it.
-type SkippedFile struct {
-	Device string // the device's name
-	Source string // the file on the node
-	Reason string
-}
-
-// LogSkipped logs the files that a container does not get.
-func LogSkipped(log logrus.FieldLogger, skipped []SkippedFile) {
-	for _, file := range skipped {
-		log.Warn(file)
-	}
-}
-
-func (f SkippedFile) String() string {
-	return fmt.Sprintf("GPU %s: %s: %s", f.Device, f.Source, f.Reason)
-}
-
 // Build returns the edits that give devices to a container with the environment env, on a node with the
 // policy p.
 //
@@ -66,10 +46,9 @@ func (f SkippedFile) String() string {
 // sources are resolved, because HCS cannot follow a link to a file.
 func Build(
 	containerOS string, devices []discovery.Device, env []string, files Files, p policy.Resolved,
-) (ocispec.Edits, []SkippedFile, error) {
+) (edits ocispec.Edits, skipped []string, err error) {
 	b := builder{containerOS: containerOS, files: files, policy: p, sources: map[string]string{}}
 	for _, d := range devices {
-		var err error
 		if containerOS == "windows" {
 			err = b.addWindows(d)
 		} else {
@@ -113,7 +92,7 @@ type builder struct {
 	policy      policy.Resolved
 	edits       ocispec.Edits
 	// skipped are the files that are not among edits.
-	skipped []SkippedFile
+	skipped []string
 	// sources has the source of each mount and each device node, by the key of its destination.
 	sources map[string]string
 }
@@ -206,7 +185,7 @@ func (b *builder) addMounts(d discovery.Device, mounts []specs.Mount) error {
 
 // skip records that a file is skipped.
 func (b *builder) skip(d discovery.Device, source, reason string) {
-	b.skipped = append(b.skipped, SkippedFile{Device: d.Name(), Source: source, Reason: reason})
+	b.skipped = append(b.skipped, fmt.Sprintf("GPU %s: %s: %s", d.Name(), source, reason))
 }
 
 // maxFilesPerRule is how many files one entry of Add in [policy.RuntimeFiles] can add. A pattern

@@ -15,6 +15,8 @@ import (
 // GPU is a GPU of a node, in an inventory file or as hardware.
 type GPU struct {
 	discovery.Device
+	// Status is Plug and Play's DN_ bits, Running if it is 0, and Problem its CM_PROB_ code.
+	Status, Problem uint32
 	// Odd is hardware whose location paths have a wrong type, and whose LUID is cut short.
 	Odd bool
 	// MemoryUnread is hardware whose memory DXCore fails to report.
@@ -52,7 +54,6 @@ func (m *Machine) NewGPUs(prefix string) []GPU {
 			LUID:            discovery.LUID(0xC001 + i),
 			DriverVersion:   "31.0.15.5222",
 			DriverStorePath: fmt.Sprintf(`%s\%s%d.inf_amd64_0f2a6b1c9d8e7354`, m.Store, prefix, i),
-			Status:          Running,
 			SupportsDisplay: true,
 			SupportsCompute: true,
 		}

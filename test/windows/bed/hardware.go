@@ -3,6 +3,7 @@
 package bed
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -99,9 +100,8 @@ func (g GPU) properties(driver string) []property {
 	properties := []property{
 		{device, 2, g.Description},
 		{device, 3, []string{g.InstanceID[:strings.LastIndex(g.InstanceID, `\`)]}}, // the hardware IDs
-		{device, 13, g.Manufacturer},
 		{device, 37, []string{g.LocationPath, "ACPI(_SB_)#ACPI(PCI0)"}},
-		{status, 2, g.Status},
+		{status, 2, cmp.Or(g.Status, uint32(Running))},
 		{status, 3, g.Problem},
 		{places, 5, true}, // It is present.
 		{gpu, 2, uint64(g.LUID)},
