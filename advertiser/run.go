@@ -160,7 +160,7 @@ func (r *run) check(ctx context.Context) (problem, err error) {
 // openSource opens the source of the GPUs. The error matches [node.ErrNoSource] if the node has none.
 func (d *Daemon) openSource(p policy.Policy) (discovery.Source, error) {
 	return node.Open(node.Options{
-		UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, UUIDs: d.uuids, HostRoot: d.options.HostRoot,
+		UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, UUIDs: d.uuids, Save: true, HostRoot: d.options.HostRoot,
 	})
 }
 

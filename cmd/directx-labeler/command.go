@@ -43,17 +43,14 @@ node-feature-discovery does not support. It may patch nodes, and nothing else.`,
 		Example: `  directx-labeler --node "$NODE_NAME" --labels-file /directx-nri-labels/labels`,
 		Version: cli.Version(version),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if o.node == "" || o.labelsFile == "" {
-				return cli.UsageError("--node and --labels-file are required")
-			}
-			log := errlog.NewLogger(c.ErrOrStderr())
-			return o.run(c.Context(), log)
+			return o.run(c.Context(), errlog.NewLogger(c.ErrOrStderr()))
 		},
 	}
 	flags := command.Flags()
 	flags.StringVar(&o.node, "node", "", "`NAME` of the node")
 	flags.StringVar(&o.labelsFile, "labels-file", "", "`FILE` of the labels")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` of the access to the cluster (default: that of the pod)")
+	_, _ = command.MarkFlagRequired("node"), command.MarkFlagRequired("labels-file") // They exist.
 	cli.AddEnvironment(command)
 	return command
 }

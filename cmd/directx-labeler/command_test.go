@@ -64,5 +64,5 @@ func TestFlags(t *testing.T) {
 	t.Parallel()
 	command := newCommand()
 	command.SetArgs([]string{})
-	testutil.CheckError(t, "without flags", command.ExecuteContext(t.Context()), "--labels-file")
+	testutil.CheckError(t, "without flags", command.ExecuteContext(t.Context()), `required flag(s) "labels-file", "node"`)
 }

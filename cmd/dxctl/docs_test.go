@@ -143,7 +143,7 @@ func describe(page *strings.Builder, command *cobra.Command, common map[string]*
 		var place string
 		switch {
 		case f.Name == "output":
-			list := strings.TrimPrefix(f.Usage, "output format: ")
+			list, _, _ := strings.Cut(strings.TrimPrefix(f.Usage, "output format: "), " (default ")
 			formats = "  -o " + strings.NewReplacer(", ", "|", " or ", "|").Replace(list) + "\n"
 			return
 		case common[flagKey(f)] != nil:

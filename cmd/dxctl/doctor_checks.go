@@ -19,6 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cri"
@@ -68,7 +69,7 @@ func readNode(ctx context.Context, o doctorOptions) nodeState {
 	}
 	n.gpus, n.gpusErr = withTimeout(ctx, o.timeout, func(ctx context.Context) ([]resources.Device, error) {
 		source, err := node.Open(node.Options{
-			UseInventory: n.policy.UseInventory, StateDir: o.stateDir, HostRoot: o.hostRoot, QueryDriver: true,
+			UseInventory: n.policy.UseInventory, StateDir: o.stateDir, HostRoot: o.hostRoot, UUIDs: nvidia.NewUUIDs(o.hostRoot),
 		})
 		if err != nil {
 			return nil, err

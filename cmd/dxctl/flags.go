@@ -44,7 +44,7 @@ and their driver files, with an argument on each line.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
-	cli.AddChoice(command, &o.program, "for", "program that runs the container", string(runflags.Ctr), string(runflags.Nerdctl))
+	cli.AddChoice(command, &o.program, "for", "program that runs the container", runflags.Ctr, runflags.Nerdctl)
 	o.AddRequestFlag(flags, "GPUs of the container, required")
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
 	cli.AddChoice(command, &o.containerOS, "container-os", "the container's operating system", "windows", "linux")
@@ -91,7 +91,7 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 			return strings.HasPrefix(variable, gpuedits.DevicesVariable+"=")
 		})
 	}
-	flags, err := runflags.Flags(runflags.Program(o.program), o.containerOS, edits, o.Files().Resolve)
+	flags, err := runflags.Flags(o.program, o.containerOS, edits, o.Files().Resolve)
 	switch {
 	case errors.Is(err, runflags.ErrNoFlag):
 		return nil, errlog.WithRemedy(err, "use the runtime shim, with --with-shim")

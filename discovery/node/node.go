@@ -17,14 +17,14 @@ type Options struct {
 	// UseInventory selects the compiled inventory in StateDir: see policy.Policy.
 	UseInventory bool
 	StateDir     string
-	// QueryDriver queries the driver on Linux. Without it, the GPUs are those in the list
-	// [Discovered], so that a container's start does not wait for the driver. On Windows, the
-	// driver is always queried.
-	QueryDriver bool
-	// UUIDs, if it is not nil, adds the UUIDs of NVIDIA's GPUs to the list, and implies QueryDriver. On Linux,
-	// the list is written to [Discovered]. If that fails, the devices are unhealthy, because containers would
-	// get those of an older list. Devices of such a source must not be called concurrently.
+	// UUIDs queries the driver on Linux, and adds the UUIDs of NVIDIA's GPUs. Without it, the GPUs are
+	// those in the list [Discovered], so that a container's start does not wait for the driver. On
+	// Windows, the driver is always queried. Devices of a source with UUIDs must not be called
+	// concurrently.
 	UUIDs *nvidia.UUIDs
+	// Save requires UUIDs. On Linux, it writes the list to [Discovered]. If that fails, the devices are
+	// unhealthy, because containers would get those of an older list.
+	Save bool
 	// HostRoot is where the node's root directory is mounted, for a program in a container
 	// on Linux.
 	HostRoot string
@@ -44,7 +44,7 @@ func Open(o Options) (discovery.Source, error) {
 	if err != nil || o.UUIDs == nil {
 		return source, err
 	}
-	return &sourceWithUUIDs{Source: source, uuids: o.UUIDs, list: Discovered(o.StateDir)}, nil
+	return &sourceWithUUIDs{Source: source, uuids: o.UUIDs, list: Discovered(o.StateDir), saves: o.Save}, nil
 }
 
 // sourceWithUUIDs is the source with [Options.UUIDs].
@@ -52,6 +52,7 @@ type sourceWithUUIDs struct {
 	discovery.Source
 	uuids *nvidia.UUIDs
 	list  DeviceList
+	saves bool
 }
 
 // Devices implements [discovery.Source]. It must not be called concurrently.
@@ -63,7 +64,7 @@ func (s *sourceWithUUIDs) Devices(ctx context.Context) ([]discovery.Device, erro
 	if err := s.uuids.Add(ctx, devices); err != nil {
 		return nil, err
 	}
-	if runtime.GOOS == "windows" { // There, all programs query the driver.
+	if !s.saves || runtime.GOOS == "windows" { // There, all programs query the driver.
 		return devices, nil
 	}
 	if err := s.list.Write(devices); err != nil {

@@ -12,8 +12,8 @@ import (
 )
 
 func openDriver(o Options) (discovery.Source, error) {
-	discovered, queryDriver := Discovered(o.StateDir), o.QueryDriver || o.UUIDs != nil
-	if !queryDriver {
+	discovered := Discovered(o.StateDir)
+	if o.UUIDs == nil {
 		// If this program runs in a container, the container need not have /dev/dxg.
 		if _, err := os.Lstat(discovered.Path()); err == nil {
 			return discovered, nil
@@ -22,7 +22,7 @@ func openDriver(o Options) (discovery.Source, error) {
 	if _, _, err := hostfiles.Root(o.HostRoot).Lookup(dxg.DefaultDevice); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w, and %w", dxg.ErrNoDevice, ErrNoSource)
 	}
-	if !queryDriver {
+	if o.UUIDs == nil {
 		return discovered, nil
 	}
 	return dxg.Open(hostfiles.Root(o.HostRoot)), nil

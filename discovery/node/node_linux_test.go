@@ -13,6 +13,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/dxg"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -31,10 +32,8 @@ func TestOpen(t *testing.T) {
 	if _, err := devices(o); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing is saved yet: %v", err)
 	}
-	for _, driver := range []Options{{HostRoot: o.HostRoot, QueryDriver: true}, {HostRoot: o.HostRoot, UUIDs: nvidia.NewUUIDs("")}} {
-		if _, err := devices(driver); !errors.Is(err, unix.ENOTTY) {
-			t.Errorf("a file that is no driver: %v", err)
-		}
+	if _, err := devices(Options{HostRoot: o.HostRoot, UUIDs: nvidia.NewUUIDs("")}); !errors.Is(err, unix.ENOTTY) {
+		t.Errorf("a file that is no driver: %v", err)
 	}
 	want := []discovery.Device{{InstanceID: "A"}}
 	testutil.NoError(t, Discovered(o.StateDir).Write(want))
@@ -47,8 +46,12 @@ func TestOpen(t *testing.T) {
 func TestSourceWithUUIDs(t *testing.T) {
 	t.Parallel()
 	stateDir := filepath.Join(t.TempDir(), "state")
+	unsaved := sourceWithUUIDs{discovery.Static{{InstanceID: "A"}}, nvidia.NewUUIDs(""), Discovered(stateDir), false}
+	if _, err := unsaved.Devices(t.Context()); err != nil || durable.Exists(stateDir) {
+		t.Errorf("a list that is not to be saved: %v", err)
+	}
 	for _, list := range []discovery.Static{{}, {{InstanceID: "A"}, {InstanceID: "B"}}} {
-		s := sourceWithUUIDs{list, nvidia.NewUUIDs(""), Discovered(stateDir)}
+		s := sourceWithUUIDs{list, nvidia.NewUUIDs(""), Discovered(stateDir), true}
 		devices, err := s.Devices(t.Context())
 		saved, readErr := s.list.Devices(t.Context())
 		if want := []discovery.Device(list); err != nil || readErr != nil || !reflect.DeepEqual(devices, want) || !reflect.DeepEqual(saved, want) {
@@ -56,11 +59,11 @@ func TestSourceWithUUIDs(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	s := sourceWithUUIDs{discovery.Unavailable(broken), nvidia.NewUUIDs(""), Discovered(stateDir)}
+	s := sourceWithUUIDs{discovery.Unavailable(broken), nvidia.NewUUIDs(""), Discovered(stateDir), true}
 	if _, err := s.Devices(t.Context()); !errors.Is(err, broken) {
 		t.Error(err)
 	}
-	s = sourceWithUUIDs{discovery.Static{{InstanceID: "A"}}, nvidia.NewUUIDs(""), Discovered(filepath.Join(stateDir, "discovered.json", "state"))}
+	s = sourceWithUUIDs{discovery.Static{{InstanceID: "A"}}, nvidia.NewUUIDs(""), Discovered(filepath.Join(stateDir, "discovered.json", "state")), true}
 	if devices, err := s.Devices(t.Context()); err != nil || !strings.Contains(devices[0].Health.Reason, "write the list of GPUs") {
 		t.Errorf("a list that is not saved: %v, %v", devices, err)
 	}

@@ -16,13 +16,10 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// Program is a program that runs containers.
-type Program string
-
-// The programs.
+// The programs that run containers.
 const (
-	Ctr     Program = "ctr"
-	Nerdctl Program = "nerdctl"
+	Ctr     = "ctr"
+	Nerdctl = "nerdctl"
 )
 
 // ErrNoFlag reports that the program has no flag for an edit.
@@ -35,7 +32,7 @@ var ErrNoFlag = errors.New("has no flag for it")
 // Two things differ from the shim: with ctr, a Linux container can create device nodes
 // (access "rwm"), and nerdctl's mounts lack nosuid and nodev.
 func Flags(
-	program Program, containerOS string, edits ocispec.Edits, resolve func(path string) (final string, regular bool, err error),
+	program string, containerOS string, edits ocispec.Edits, resolve func(path string) (final string, regular bool, err error),
 ) ([]string, error) {
 	var flags []string
 	for _, d := range edits.WindowsDevices {
@@ -77,7 +74,7 @@ func Flags(
 // https://github.com/containerd/containerd/blob/v1.7.35/oci/utils_unix.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_cgroup_linux.go
 func linuxDevice(
-	program Program, d ocispec.LinuxDevice, resolve func(path string) (final string, regular bool, err error),
+	program string, d ocispec.LinuxDevice, resolve func(path string) (final string, regular bool, err error),
 ) (string, error) {
 	switch resolved, _, err := resolve(d.HostPath); {
 	case err != nil:
@@ -99,7 +96,7 @@ func linuxDevice(
 // https://github.com/containerd/containerd/blob/v1.7.35/cmd/ctr/commands/run/run.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_windows.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_linux.go
-func mount(program Program, containerOS string, m specs.Mount) (flag, value string, err error) {
+func mount(program string, containerOS string, m specs.Mount) (flag, value string, err error) {
 	if program == Ctr { // ctr reads a line of CSV, with options separated by colons.
 		fields := []string{"src=" + m.Source, "dst=" + m.Destination, "options=" + strings.Join(m.Options, ":")}
 		if m.Type != "" {

@@ -72,7 +72,7 @@ func TestFlags(t *testing.T) {
 		"environment": {"linux", ocispec.Edits{Env: []string{"A=b"}}, []string{"--env", "A=b"}, []string{"--env", "A=b"}},
 		"nothing":     {"linux", ocispec.Edits{}, nil, nil},
 	} {
-		for program, want := range map[Program][]string{Ctr: test.ctr, Nerdctl: test.nerdctl} {
+		for program, want := range map[string][]string{Ctr: test.ctr, Nerdctl: test.nerdctl} {
 			if got, err := Flags(program, test.os, test.edits, resolve); err != nil || !slices.Equal(got, want) {
 				t.Errorf("%s, %s: %q, %v, want %q", name, program, got, err, want)
 			}
@@ -82,9 +82,9 @@ func TestFlags(t *testing.T) {
 
 func TestWhatHasNoFlag(t *testing.T) {
 	t.Parallel()
-	both, nerdctl := []Program{Ctr, Nerdctl}, []Program{Nerdctl}
+	both, nerdctl := []string{Ctr, Nerdctl}, []string{Nerdctl}
 	for name, test := range map[string]struct {
-		programs []Program
+		programs []string
 		os       string
 		edits    ocispec.Edits
 		says     string
@@ -117,7 +117,7 @@ func FuzzMounts(f *testing.F) {
 		f.Add(name, name)
 	}
 	f.Fuzz(func(t *testing.T, source, destination string) {
-		value := func(program Program, os string, m specs.Mount) (string, bool) {
+		value := func(program string, os string, m specs.Mount) (string, bool) {
 			flags, err := Flags(program, os, ocispec.Edits{Mounts: []specs.Mount{m}}, resolve)
 			if err != nil {
 				return "", false
