@@ -75,13 +75,15 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err != nil {
 		return err
 	}
-	reports := []allocationReport{}
+	var devices []discovery.Device
 	if len(entries) > 0 {
-		reports = o.reports(ctx, stderr, entries)
+		if devices, _, err = o.Devices(ctx, stderr, runtime.GOOS); err != nil {
+			fmt.Fprintf(stderr, "The GPUs are shown without their names: %s\n", errlog.Text(err))
+		}
 	} else if len(problems) == 0 {
 		fmt.Fprintf(stderr, "There are no allocation records in %s.\n", dir)
 	}
-	if err := o.print(stdout, reports); err != nil {
+	if err := o.print(stdout, newAllocationReports(entries, devices)); err != nil {
 		return err
 	}
 	for _, p := range problems {
@@ -91,15 +93,6 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		return fmt.Errorf("%d allocation record(s) could not be read; 'dxctl doctor' has the remedy", len(problems))
 	}
 	return nil
-}
-
-// reports returns the reports of allocations, with the names of GPUs.
-func (o *allocationsOptions) reports(ctx context.Context, stderr io.Writer, entries []allocation.Entry) []allocationReport {
-	devices, _, err := o.Devices(ctx, stderr, runtime.GOOS)
-	if err != nil {
-		fmt.Fprintf(stderr, "The GPUs are shown without their names: %s\n", errlog.Text(err))
-	}
-	return newAllocationReports(entries, devices)
 }
 
 // newAllocationReports returns a report for each replica of entries, ordered by GPU and age.

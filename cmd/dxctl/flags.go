@@ -46,6 +46,7 @@ and their driver files, with an argument on each line.`,
 	flags := command.Flags()
 	cli.AddChoice(command, &o.program, "for", "program that runs the container", runflags.Ctr, runflags.Nerdctl)
 	o.AddRequestFlag(flags, "GPUs of the container, required")
+	_ = command.MarkFlagRequired("gpus") // It exists.
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
 	cli.AddChoice(command, &o.containerOS, "container-os", "the container's operating system", "windows", "linux")
 	o.AddFlags(flags)
@@ -54,9 +55,6 @@ and their driver files, with an argument on each line.`,
 }
 
 func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := o.CheckRequest(); err != nil {
-		return err
-	}
 	flags, err := o.flags(ctx, stderr)
 	if err != nil {
 		return err

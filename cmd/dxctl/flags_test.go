@@ -98,8 +98,8 @@ func TestFlagsLibraryPath(t *testing.T) {
 func TestFlagsRefusals(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"flags":             "no GPU is selected: set --gpus",
-		"flags --gpus none": "no GPU is selected: set --gpus",
+		"flags":             `required flag(s) "gpus" not set`,
+		"flags --gpus none": `no GPU of this node matches "none"`,
 		"flags --gpus all --assume-files --host-root /x": "[assume-files host-root]",
 		"flags --gpus 7":     `matches "7"`,
 		"flags --gpus 0,all": `matches "all"`,

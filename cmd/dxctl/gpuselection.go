@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -17,7 +16,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
-	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -60,14 +58,6 @@ func addHostRootFlag(flags *pflag.FlagSet, root *string) {
 // AddRequestFlag adds the flag --gpus. Its default is f.Request.
 func (f *gpuSelection) AddRequestFlag(flags *pflag.FlagSet, usage string) {
 	flags.StringVar(&f.Request, "gpus", f.Request, usage+": all, or a comma-separated `LIST` of indices, location paths or LUIDs")
-}
-
-// CheckRequest returns an error if no GPU is requested.
-func (f *gpuSelection) CheckRequest() error {
-	if f.Request == "" || strings.EqualFold(f.Request, "none") {
-		return cli.UsageError("no GPU is selected: set --gpus to all, or to indices in 'dxctl devices', such as 0,2")
-	}
-	return nil
 }
 
 // Files returns where driver files are looked up.

@@ -61,9 +61,6 @@ Fails if containers with GPUs do not start as configured, or one with the interl
 
 // verify starts the containers, prints the results, and keeps them for 'dxctl doctor --report'.
 func verify(ctx context.Context, o *gpuSelection, client *ctr, version string, stdout, stderr io.Writer) error {
-	if err := o.CheckRequest(); err != nil {
-		return err
-	}
 	if err := client.prepare(ctx); err != nil {
 		return err
 	}
