@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,9 +188,9 @@ func (r *Recorder) readRecords(ctx context.Context) error {
 func (r *Recorder) removeLeftovers() error {
 	files, err := os.ReadDir(r.store.dir)
 	for _, file := range files {
-		id, suffix := splitName(file.Name())
+		id, isBinding := strings.CutSuffix(file.Name(), bindingSuffix)
 		// No other process writes records, and a process whose temporary binding is removed tries again.
-		if durable.IsTemp(file.Name()) || suffix == bindingSuffix && !durable.Exists(r.store.path(id, recordSuffix)) {
+		if durable.IsTemp(file.Name()) || isBinding && isWellFormed(id) && !durable.Exists(r.store.path(ID(id), recordSuffix)) {
 			if err := os.Remove(filepath.Join(r.store.dir, file.Name())); err != nil {
 				r.log.WithError(err).Warn("Cannot remove a file of an earlier run")
 			}

@@ -44,17 +44,6 @@ type binding struct {
 	BoundAt time.Time `json:"boundAt"`
 }
 
-// splitName splits the name of a file into the ID of its allocation and its suffix, "" if it
-// has none.
-func splitName(name string) (id ID, suffix string) {
-	for _, suffix := range []string{recordSuffix, bindingSuffix} {
-		if base, found := strings.CutSuffix(name, suffix); found && isWellFormed(base) {
-			return ID(base), suffix
-		}
-	}
-	return "", ""
-}
-
 // Store reads the records of a directory and binds them. Any number of processes
 // may do so at once, beside the one [Recorder] that writes and ends them.
 type Store struct{ dir string }
@@ -184,11 +173,11 @@ func (s *Store) List(ctx context.Context) (entries []Entry, problems []error, er
 		if err := ctx.Err(); err != nil {
 			return nil, nil, fmt.Errorf("list allocation records in %s: %w", s.dir, err)
 		}
-		id, suffix := splitName(file.Name())
-		if suffix != recordSuffix {
+		id, isRecord := strings.CutSuffix(file.Name(), recordSuffix)
+		if !isRecord || !isWellFormed(id) {
 			continue
 		}
-		entry, err := s.readEntry(id)
+		entry, err := s.readEntry(ID(id))
 		if errors.Is(err, ErrNotFound) {
 			continue
 		}
