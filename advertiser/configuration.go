@@ -87,7 +87,7 @@ func (d *Daemon) waitForNewRun(ctx context.Context, c *configuration) *configura
 // neither do the devices of an inventory, which are read again and again during a run.
 func needsNewRun(before, after config.Compiled, nodeOS string) bool {
 	for _, p := range []*policy.Policy{&before.Policy, &after.Policy} {
-		p.CompiledFrom, p.Log, p.Shim = policy.CompiledFrom{}, policy.Log{}, policy.Shim{}
+		p.CompiledFrom, p.Log = policy.CompiledFrom{}, policy.Log{}
 		p.Standalone, p.ExtraMounts = policy.Standalone{}, policy.ExtraMounts{}
 		mayInject := p.Injection == policy.InjectByKubelet || p.Injection == policy.InjectAuto && nodeOS == "windows"
 		if !mayInject {

@@ -22,7 +22,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
-	"github.com/directx-nri/directx-nri/shim/bypass"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 const retryInterval = 2 * time.Second
@@ -126,7 +126,7 @@ func (r *run) listDevices(ctx context.Context) ([]discovery.Device, error) {
 	}
 	for i := range devices {
 		if problem != nil && devices[i].Health.OK() {
-			devices[i].Health.Reason = errlog.ErrorLine(problem)
+			devices[i].Health.Reason = errlog.Text(problem)
 		}
 	}
 	return devices, nil
@@ -150,7 +150,7 @@ func (r *run) check(ctx context.Context) (problem, err error) {
 	if err != nil {
 		return nil, err
 	}
-	problem = cmp.Or(problem, containerd.Check(r.compiler.NodeOS), bypass.Check(r.compiler.StateDir))
+	problem = cmp.Or(problem, containerd.Check(r.compiler.NodeOS), shimfile.CheckBypass(r.compiler.StateDir))
 	if problem == nil && r.options.Diversion != nil {
 		problem = r.options.Diversion.Ensure(ctx)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
-	"github.com/directx-nri/directx-nri/shim/bypass"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 // TestConfigure: before a container starts, the component that gives it its GPUs is checked.
@@ -104,7 +104,7 @@ func TestListDevices(t *testing.T) {
 			if test.version != "" {
 				grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, &containerd{version: test.version})
 			}
-			testutil.NoError(t, bypass.Record(dir, test.bypassed))
+			testutil.NoError(t, shimfile.RecordBypass(dir, test.bypassed))
 			p := policy.Default()
 			p.Injection = test.inForce
 			r := run{

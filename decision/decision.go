@@ -57,7 +57,7 @@ func (c Container) String() string {
 // RefusalError returns the error with which the container's creation fails: directx-nri, the
 // container's name, and err with a remedy (its own, or that of its reason).
 func (c Container) RefusalError(err error) error {
-	return fmt.Errorf("directx-nri: %s is not started: %w", c, errlog.WithRemedy(err, ReasonOf(err).remedy()))
+	return fmt.Errorf("directx-nri: %s is not started: %w", c, errlog.WithRemedy(err, refusalOf(err).remedy))
 }
 
 func (c Container) fields() logrus.Fields {

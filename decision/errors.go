@@ -3,6 +3,7 @@ package decision
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/sirupsen/logrus"
 
@@ -32,28 +33,6 @@ const (
 	ReasonOther      Reason = "other"
 )
 
-// remedy returns the remedy of a refusal whose error has none.
-func (r Reason) remedy() string {
-	const replacePod = "delete the pod, and its replacement gets a new allocation"
-	switch r {
-	case ReasonNoRecord, ReasonHeld:
-		return replacePod
-	case ReasonUnreadable:
-		return replacePod + ", then remove the file"
-	case ReasonForged:
-		return "remove it from the pod, and request the GPU in the container's resource limits"
-	case ReasonPolicy:
-		return "correct the request, or ask the administrator to change extraMounts in the configuration"
-	case ReasonHyperV:
-		return "use a runtime class with process isolation"
-	case ReasonHandler:
-		return "use a runtime class whose handler runs runc, or no runtime class"
-	case ReasonRequest:
-		return "'dxctl devices' lists the GPUs"
-	}
-	return errlog.RunDoctor
-}
-
 // The errors of decisions.
 var (
 	errHyperV       = WithReason(ReasonHyperV, errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only"))
@@ -73,33 +52,43 @@ func (e reasonError) Unwrap() error { return e.error }
 // WithReason returns err with a reason.
 func WithReason(reason Reason, err error) error { return reasonError{err, reason} }
 
-// ReasonOf returns the reason of err: that of [WithReason], or of the first error of another package that err
-// matches.
-func ReasonOf(err error) Reason {
-	if e, ok := errors.AsType[reasonError](err); ok {
-		return e.reason
+// refusals are the remedies of reasons, and the errors of other packages that have the reasons.
+func refusals() []refusal {
+	const replacePod = "delete the pod, and its replacement gets a new allocation"
+	return []refusal{
+		{ReasonNoRecord, replacePod, []error{allocation.ErrMalformedID, allocation.ErrNotFound}},
+		{ReasonHeld, replacePod, []error{allocation.ErrHeld}},
+		{ReasonUnreadable, replacePod + ", then remove the file", []error{allocation.ErrUnreadable, access.ErrUntrusted}},
+		{ReasonForged, "remove it from the pod, and request the GPU in the container's resource limits", nil},
+		{ReasonPolicy, "correct the request, or ask the administrator to change extraMounts in the configuration", nil},
+		{ReasonHyperV, "use a runtime class with process isolation", nil},
+		{ReasonHandler, "use a runtime class whose handler runs runc, or no runtime class", nil},
+		{ReasonRequest, "'dxctl devices' lists the GPUs", nil},
+		{ReasonDeviceGone, errlog.RunDoctor, []error{discovery.ErrGone, discovery.ErrUnusable, gpuedits.ErrNotAssignable}},
+		{ReasonSlow, errlog.RunDoctor, []error{context.DeadlineExceeded, discovery.ErrNoAnswer}},
+		{ReasonConfig, errlog.RunDoctor, nil},
 	}
-	for _, c := range []struct {
-		err    error
-		reason Reason
-	}{
-		{allocation.ErrMalformedID, ReasonNoRecord},
-		{allocation.ErrNotFound, ReasonNoRecord},
-		{allocation.ErrHeld, ReasonHeld},
-		{allocation.ErrUnreadable, ReasonUnreadable},
-		{access.ErrNotPrivate, ReasonUnreadable},
-		{discovery.ErrGone, ReasonDeviceGone},
-		{discovery.ErrUnusable, ReasonDeviceGone},
-		{gpuedits.ErrNotAssignable, ReasonDeviceGone},
-		{context.DeadlineExceeded, ReasonSlow},
-		{discovery.ErrNoAnswer, ReasonSlow},
-	} {
-		if errors.Is(err, c.err) {
-			return c.reason
+}
+
+type refusal struct {
+	reason Reason
+	remedy string
+	errs   []error
+}
+
+// refusalOf returns that of the reason of [WithReason], or of the first error of another package that err matches.
+func refusalOf(err error) refusal {
+	withReason, ok := errors.AsType[reasonError](err)
+	for _, r := range refusals() {
+		if ok && r.reason == withReason.reason || !ok && slices.ContainsFunc(r.errs, func(e error) bool { return errors.Is(err, e) }) {
+			return r
 		}
 	}
-	return ReasonOther
+	return refusal{ReasonOther, errlog.RunDoctor, nil}
 }
+
+// ReasonOf returns the reason of a refusal with this error.
+func ReasonOf(err error) Reason { return refusalOf(err).reason }
 
 // LogRefusal logs the refusal of c in one line.
 func LogRefusal(log logrus.FieldLogger, c Container, err error) {

@@ -23,7 +23,7 @@ func TestReasonOf(t *testing.T) {
 	for want, errs := range map[Reason][]error{
 		ReasonNoRecord:   {allocation.ErrNotFound, allocation.ErrMalformedID, errNoAllocation},
 		ReasonHeld:       {allocation.ErrHeld},
-		ReasonUnreadable: {allocation.ErrUnreadable, access.ErrNotPrivate},
+		ReasonUnreadable: {allocation.ErrUnreadable, access.ErrUntrusted},
 		ReasonForged:     {errForged},
 		ReasonDeviceGone: {discovery.ErrGone, discovery.ErrUnusable, gpuedits.ErrNotAssignable},
 		ReasonHyperV:     {errHyperV},
@@ -46,9 +46,9 @@ func TestRemedies(t *testing.T) {
 	t.Parallel()
 	errDenied := errors.New("denied")
 	for want, err := range map[string]error{
-		"A: " + errHyperV.Error() + "; " + ReasonHyperV.remedy(): fmt.Errorf("A: %w", errHyperV),
-		"denied; " + errlog.RunDoctor:                            errDenied,
-		"denied; do this":                                        WithReason(ReasonConfig, errlog.WithRemedy(errlog.WithRemedy(errDenied, "do this"), "or that")),
+		"A: " + errHyperV.Error() + "; " + refusalOf(errHyperV).remedy: fmt.Errorf("A: %w", errHyperV),
+		"denied; " + errlog.RunDoctor:                                  errDenied,
+		"denied; do this":                                              WithReason(ReasonConfig, errlog.WithRemedy(errlog.WithRemedy(errDenied, "do this"), "or that")),
 	} {
 		want = "directx-nri: container \"c1\" is not started: " + want
 		if got := (Container{ID: "c1"}).RefusalError(err); errlog.Text(got) != want || !errors.Is(got, err) {

@@ -64,7 +64,7 @@ func (s *DriverSource) Devices(ctx context.Context) ([]Device, error) {
 	}
 	devices = slices.Clone(s.last)
 	for i := range devices {
-		devices[i].Health = Health{Reason: "the driver does not answer: " + errlog.ErrorLine(err)}
+		devices[i].Health = Health{Reason: "the driver does not answer: " + errlog.Text(err)}
 	}
 	return devices, nil
 }

@@ -70,37 +70,87 @@ func NewPlugin(c Config) *Plugin {
 	return p
 }
 
-// createContainer returns the adjustment of a container that has an allocation, nil if it requests nothing. Then
-// it reads no files and does not wait for other containers. Pods of some handlers of the runtime, such as those
-// of Kata Containers or gVisor, would run without their GPUs.
+// createContainer returns the adjustment of a container that has an allocation, nil if it requests nothing, within
+// hookTimeout. Reading a file cannot be canceled, so a decision that takes longer continues in the background.
 func (p *Plugin) createContainer(
 	ctx context.Context, runtime cri.Config, pod *api.PodSandbox, container *api.Container,
 ) (adjustment *api.ContainerAdjustment, err error) {
 	began := time.Now()
-	defer func() { p.config.Metrics.Hooks.WithLabelValues().Observe(time.Since(began).Seconds()) }()
-	c := containerOf(pod, container)
-	request, ok := decision.ReadRequest(c)
-	if !ok {
+	ctx, cancel := context.WithTimeoutCause(ctx, hookTimeout, errTooSlow)
+	defer cancel()
+	var requests atomic.Bool             // whether the container is known to make a request
+	var decided *api.ContainerAdjustment // These two are read only after done is closed.
+	var decideErr error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		decided, decideErr = p.decide(ctx, runtime, pod, container, &requests)
+	}()
+	select {
+	case <-done:
+		adjustment, err = decided, decideErr
+	case <-ctx.Done():
+		err = context.Cause(ctx) // errTooSlow, unless the connection to the runtime has ended
+		p.overdue.Add(1)
+		go func() {
+			<-done
+			p.overdue.Add(-1)
+		}()
+	}
+	p.config.Metrics.Hooks.WithLabelValues().Observe(time.Since(began).Seconds())
+	if !requests.Load() { // If that is unknown, the interlock refuses a container with an allocation.
 		return nil, nil
 	}
-	if err = runtime.CheckHandler(handlerOf(pod), "linux"); err != nil {
-		err = decision.WithReason(decision.ReasonHandler, err)
-	} else {
-		adjustment, err = p.adjust(ctx, request, container.GetMounts())
-	}
 	if err != nil {
+		c := decision.Container{Pod: podOf(pod), Name: container.GetName()}
 		err = c.RefusalError(err)
 		decision.LogRefusal(p.config.Log, c, err)
 		p.config.Metrics.Refusals.WithLabelValues(string(decision.ReasonOf(err))).Inc()
+	}
+	return adjustment, err
+}
+
+// decide decides without a time limit. A container that requests nothing reads no files and does not wait for others.
+// While a decision is overdue, all other requests are refused at once: the runtime calls one hook at a time, so each
+// wait delays containers that request nothing, too. Pods of some handlers of the runtime, such as those of Kata
+// Containers or gVisor, would run without their GPUs. A panic refuses the container.
+func (p *Plugin) decide(
+	ctx context.Context, runtime cri.Config, pod *api.PodSandbox, container *api.Container, requests *atomic.Bool,
+) (adjustment *api.ContainerAdjustment, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = errlog.PanicError(p.config.Log, cause)
+		}
+	}()
+	request, ok := decision.ReadRequest(containerOf(pod, container))
+	if !ok {
+		return nil, nil
+	}
+	requests.Store(true)
+	if err := runtime.CheckHandler(handlerOf(pod), "linux"); err != nil {
+		return nil, decision.WithReason(decision.ReasonHandler, err)
+	}
+	if err := p.CheckAlive(); err != nil {
 		return nil, err
 	}
-	return adjustment, nil
+	decider, err := p.config.NewDecider()
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := decider.Decide(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return newAdjustment(outcome.Edits, container.GetMounts()), decider.Bind(ctx, request, outcome)
+}
+
+func podOf(pod *api.PodSandbox) *decision.Pod {
+	return &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName()}
 }
 
 func containerOf(pod *api.PodSandbox, container *api.Container) decision.Container {
 	return decision.Container{
-		OS: "linux", Pod: &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName()},
-		Name: container.GetName(), Env: container.GetEnv(),
+		OS: "linux", Pod: podOf(pod), Name: container.GetName(), Env: container.GetEnv(),
 		Annotations: container.GetAnnotations(), PodAnnotations: pod.GetAnnotations(),
 		Interlock: slices.ContainsFunc(container.GetMounts(), func(m *api.Mount) bool {
 			return m.GetDestination() == allocation.InterlockMount
@@ -117,56 +167,6 @@ func handlerOf(pod *api.PodSandbox) string {
 		return "untrusted"
 	}
 	return pod.GetRuntimeHandler()
-}
-
-// adjust returns the adjustment for a request of a container with these mounts, within hookTimeout. Reading a file
-// cannot be canceled, so a decision that takes longer continues in the background. Until it ends, all other
-// requests are refused at once: the runtime calls one hook at a time, so each wait delays containers that request
-// nothing, too.
-func (p *Plugin) adjust(ctx context.Context, request decision.Request, mounts []*api.Mount) (*api.ContainerAdjustment, error) {
-	if err := p.CheckAlive(); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, hookTimeout, errTooSlow)
-	defer cancel()
-	var adjustment *api.ContainerAdjustment // These two are read only after done is closed.
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		adjustment, err = p.decide(ctx, request, mounts)
-	}()
-	select {
-	case <-done:
-		return adjustment, err
-	case <-ctx.Done():
-		p.overdue.Add(1)
-		go func() {
-			<-done
-			p.overdue.Add(-1)
-		}()
-		return nil, context.Cause(ctx) // errTooSlow, unless the connection to the runtime has ended
-	}
-}
-
-// decide decides without a time limit. A panic refuses the container.
-func (p *Plugin) decide(
-	ctx context.Context, request decision.Request, mounts []*api.Mount,
-) (adjustment *api.ContainerAdjustment, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = errlog.PanicError(p.config.Log, cause)
-		}
-	}()
-	decider, err := p.config.NewDecider()
-	if err != nil {
-		return nil, err
-	}
-	outcome, err := decider.Decide(ctx, request)
-	if err != nil {
-		return nil, err
-	}
-	return newAdjustment(outcome.Edits, mounts), decider.Bind(ctx, request, outcome)
 }
 
 // CheckAlive returns an error while a decision is overdue.

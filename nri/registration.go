@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -21,41 +21,38 @@ import (
 const pluginName = "directx"
 
 const (
-	// retryInterval is the delay between attempts to register. An attempt that is lost before
-	// Synchronize has ended may have crashed the runtime in spite of the check: each consecutive one makes
-	// the delay 8 times as long, up to maxRetryInterval.
-	retryInterval    = 500 * time.Millisecond
-	maxRetryInterval = 5 * time.Minute
+	// retryInterval is the delay between attempts to register, and crashRetries the number of such intervals after an
+	// attempt that failed: in spite of the check it may have crashed the runtime.
+	retryInterval = 500 * time.Millisecond
+	crashRetries  = 60
 	// readTimeout bounds a call of readRuntime.
 	readTimeout = 10 * time.Second
+	// answerInterval is enough for the stub to write the answer of a hook that has returned.
+	answerInterval = 50 * time.Millisecond
 )
 
 var (
 	// errConnectionLost ends a session in which the plugin was registered.
 	errConnectionLost = errors.New("connection lost")
-	errUnsynchronized = errors.New("containerd crashed or closed the connection while it sent its pods and containers to the plugin; see its log")
+	// errRegistration ends a session in which the runtime did not complete the registration.
+	errRegistration = errors.New("containerd crashed or closed the connection while the plugin registered; see its log")
 )
 
 // Run registers the plugin, and registers it again whenever the connection is lost, until ctx ends: the
 // runtime does not connect to a plugin again, and drops a plugin that was slow once.
 func (p *Plugin) Run(ctx context.Context) {
 	var lastErr errlog.LastError
-	losses := 0 // in a row, before Synchronize had ended
 	for {
 		err := p.runSession(ctx)
 		if ctx.Err() != nil {
 			return
 		}
+		delay := p.retryInterval
 		switch {
-		case errors.Is(err, errUnsynchronized):
-			losses++
-			p.config.Metrics.SynchronizeLosses.WithLabelValues().Inc()
+		case errors.Is(err, errRegistration) || errors.Is(err, cri.ErrTooLarge): // Each check asks containerd about all containers.
+			delay *= crashRetries
 		case errors.Is(err, errConnectionLost):
-			losses, lastErr = 0, ""
-		}
-		delay := retryDelay(p.retryInterval, losses)
-		if errors.Is(err, cri.ErrTooLarge) {
-			delay = max(delay, retryDelay(p.retryInterval, 1)) // Each check asks containerd about all containers.
+			lastErr = ""
 		}
 		err = fmt.Errorf("%w on %s: %w", errUnregistered, p.config.Socket, cri.WithNRIRemedy(err))
 		p.notReady.Store(&err)
@@ -69,19 +66,6 @@ func (p *Plugin) Run(ctx context.Context) {
 		}
 	}
 }
-
-// retryDelay returns how long to wait after that many losses in a row.
-func retryDelay(interval time.Duration, losses int) time.Duration {
-	return min(interval<<(3*min(losses, 4)), maxRetryInterval)
-}
-
-const (
-	// drainTimeout is how long hooks may still run when the program ends: the runtime waits no longer
-	// for their answers.
-	drainTimeout = 2 * time.Second
-	// drainInterval is enough for the stub to write the answer of a hook that has returned.
-	drainInterval = 50 * time.Millisecond
-)
 
 // runSession registers the plugin once, unless that can crash the runtime. It returns when the connection is
 // lost, with [errConnectionLost] if the plugin was registered.
@@ -120,12 +104,7 @@ func (p *Plugin) runSession(ctx context.Context) error {
 	cancelDisconnect := context.AfterFunc(ctx, disconnect) // While the plugin registers, no hook runs.
 	defer cancelDisconnect()
 	if err := session.Start(connCtx); err != nil {
-		select {
-		case <-hooks.configured: // The runtime's answer to the registration was lost with the connection.
-			return hooks.lossError()
-		default:
-			return err
-		}
+		return fmt.Errorf("%w: %w", errRegistration, err)
 	}
 	defer session.Stop()
 	if !cancelDisconnect() {
@@ -133,8 +112,8 @@ func (p *Plugin) runSession(ctx context.Context) error {
 	}
 	select {
 	case <-hooks.synchronized:
-	case <-connCtx.Done(): // Start has returned, so the runtime has called Configure.
-		return hooks.lossError()
+	case <-connCtx.Done():
+		return errRegistration
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -145,7 +124,10 @@ func (p *Plugin) runSession(ctx context.Context) error {
 	case <-connCtx.Done():
 	case <-ctx.Done():
 		p.notReady.Store(&errUnregistered)
-		hooks.drain()
+		// The stub does not wait for the answers of hooks when it stops. Each returns within hookTimeout.
+		hooks.inFlight.Lock()
+		time.Sleep(answerInterval)
+		hooks.inFlight.Unlock()
 	}
 	return errConnectionLost
 }
@@ -170,21 +152,11 @@ type sessionHooks struct {
 	// Synchronize, which it does in this order, once for each connection.
 	configured, synchronized chan struct{}
 
-	inFlight atomic.Int64 // calls of CreateContainer
+	inFlight sync.RWMutex // read-locked by calls of CreateContainer
 }
 
 func newSessionHooks(p *Plugin, runtime cri.Config) *sessionHooks {
 	return &sessionHooks{plugin: p, runtime: runtime, configured: make(chan struct{}), synchronized: make(chan struct{})}
-}
-
-// lossError returns the error for a connection that was lost after the runtime had called Configure.
-func (s *sessionHooks) lossError() error {
-	select {
-	case <-s.synchronized:
-		return errConnectionLost
-	default:
-		return errUnsynchronized
-	}
 }
 
 // waitForConfigure is an interceptor of the stub's call that registers the plugin. It returns after
@@ -222,25 +194,13 @@ func (s *sessionHooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Co
 func (s *sessionHooks) CreateContainer(
 	ctx context.Context, pod *api.PodSandbox, container *api.Container,
 ) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	s.inFlight.Add(1)
-	defer s.inFlight.Add(-1)
+	s.inFlight.RLock()
+	defer s.inFlight.RUnlock()
 	adjusted, err := s.plugin.createContainer(ctx, s.runtime, pod, container)
 	if err != nil {
-		err = errors.New(errlog.ErrorLine(err)) // The runtime gets the text alone.
+		err = errors.New(errlog.Text(err)) // The runtime gets the text alone.
 	}
 	return adjusted, nil, err
-}
-
-// drain waits until the runtime has the answers of the calls in flight, because the stub does not
-// wait for them when it stops.
-func (s *sessionHooks) drain() {
-	for range drainTimeout / drainInterval {
-		idle := s.inFlight.Load() == 0
-		time.Sleep(drainInterval)
-		if idle {
-			return
-		}
-	}
 }
 
 // stubLogger logs the stub's messages. Informational ones are for debugging:

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/directx-nri/directx-nri/shim/bypass"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 // The answer of the real shim to a start is a protobuf message of new shims. The one field that matters is
@@ -41,7 +41,7 @@ func (s *shim) recordBypass(path string, version int) {
 		reason = fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or set injection: kubelet with one that honors windows.devices",
 			path, version)
 	}
-	if err := bypass.Record(s.stateDir, reason); err != nil {
+	if err := shimfile.RecordBypass(s.stateDir, reason); err != nil {
 		s.log().WithError(err).Error("Cannot record the bootstrap version of the real shim")
 	}
 }

@@ -75,8 +75,8 @@ func calledBy() (string, error) {
 	return os.Executable()
 }
 
-// selfTest tests whether the shim edits the spec of a made-up container that requests a GPU, and leaves
-// the spec of a container without a request unchanged. The files of the made-up GPU exist on each node.
+// selfTest tests whether the shim edits the spec of a made-up container that requests a GPU. The files of the made-up
+// GPU exist on each node.
 func selfTest(files decision.Files) error {
 	dir, err := os.MkdirTemp(os.Getenv(shimfile.SelfTestParent), "directx-nri-self-test-")
 	if err != nil {
@@ -95,36 +95,22 @@ func selfTest(files decision.Files) error {
 	p := policy.Default()
 	p.UseInventory, p.Standalone.Environment = true, true
 	p.Assignment = policy.AssignByPath   // on each version of Windows
-	p.Shim.Log = os.DevNull              // Windows keeps the directory of an open file.
-	state := filepath.Join(dir, "state") // The directory itself is not private on Windows.
+	state := filepath.Join(dir, "state") // On Windows, the directory itself is private only if its parent is.
 	if err := errors.Join(node.CompiledInventory(state).Write([]discovery.Device{gpu}), policy.Write(state, p)); err != nil {
 		return err
 	}
-	for _, requests := range []bool{true, false} {
-		variable := "A=B"
-		if requests {
-			variable = decision.VisibleVariable + "=all"
-		}
-		before := `{"ociVersion":"1.1.0","process":{"env":["` + variable + `"]},` + platform + `}`
-		config := filepath.Join(dir, specName)
-		if err := os.WriteFile(config, []byte(before), 0o600); err != nil {
-			return err
-		}
-		s := &shim{args: []string{"start"}, bundle: dir, stateDir: state, files: files}
-		if err := s.editBundle(); err != nil {
-			return err
-		}
-		after, err := os.ReadFile(config)
-		if err != nil {
-			return err
-		}
-		ok := string(after) == before
-		if requests {
-			ok = bytes.Contains(after, []byte(want))
-		}
-		if !ok {
-			return fmt.Errorf("the spec of a container with %s is now %s", variable, after)
-		}
+	config := filepath.Join(dir, specName)
+	before := `{"ociVersion":"1.1.0","process":{"env":["` + decision.VisibleVariable + `=all"]},` + platform + `}`
+	if err := os.WriteFile(config, []byte(before), 0o600); err != nil {
+		return err
 	}
-	return nil
+	s := &shim{args: []string{"start"}, bundle: dir, stateDir: state, files: files}
+	if err := s.editBundle(); err != nil {
+		return err
+	}
+	after, err := os.ReadFile(config)
+	if err == nil && !bytes.Contains(after, []byte(want)) {
+		err = fmt.Errorf("the spec is now %s", after)
+	}
+	return err
 }

@@ -88,7 +88,7 @@ type result struct {
 func (b *bed) run(program string, args []string, env ...string) result {
 	b.t.Helper()
 	command := exec.Command(b.path(program), args...)
-	command.Dir = b.path("bundle")
+	command.Dir = b.path("c1")
 	command.Stdin = strings.NewReader("runtime options")
 	command.Env = append(append(os.Environ(), paths.StateDirVariable+"="+b.path("state"), "MARK=kept"), env...)
 	var stdout, stderr bytes.Buffer
@@ -111,16 +111,16 @@ func TestCalls(t *testing.T) {
 	for _, args := range [][]string{
 		{"-namespace", "default", "-id", "c1", "-bundle", "/x", "delete"}, {"-info"}, {"-v"}, {}, {"-id", "start", "delete"}, {"a b", `"`, ""}, startArgs(),
 	} {
-		b.write("bundle/config.json", spec)
+		b.write("c1/config.json", spec)
 		r := b.run("bin/"+ourName, args)
 		var got realCall
 		if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.status != 0 || r.stderr != "" {
 			t.Fatalf("%q: %+v", args, r)
 		}
-		if diff := cmp.Diff(realCall{Args: args, Stdin: "runtime options", Mark: "kept", Dir: b.path("bundle")}, got); diff != "" {
+		if diff := cmp.Diff(realCall{Args: args, Stdin: "runtime options", Mark: "kept", Dir: b.path("c1")}, got); diff != "" {
 			t.Errorf("the real shim's call (-want +got):\n%s", diff)
 		}
-		if isEdited := b.read("bundle/config.json") != spec; isEdited != slices.Equal(args, startArgs()) {
+		if isEdited := b.read("c1/config.json") != spec; isEdited != slices.Equal(args, startArgs()) {
 			t.Errorf("%q: config.json is edited: %t", args, isEdited)
 		}
 	}
@@ -156,7 +156,7 @@ func TestRefusals(t *testing.T) {
 			if test.realText != "" {
 				testutil.WriteFile(t, b.path("bin/"+realName), test.realText, 0o700)
 			}
-			b.write("bundle/config.json", test.spec)
+			b.write("c1/config.json", test.spec)
 			r := b.run("bin/"+test.program, startArgs(), "PATH=") // This machine may have a real shim.
 			if r.status != exitFailure || r.stdout != "" || !strings.Contains(r.stderr, test.says) || strings.ContainsAny(r.stderr, "\r\n") {
 				t.Errorf("%+v", r)

@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -43,20 +41,20 @@ type shim struct {
 
 	container decision.Container // before editBundle, it has only an ID
 	config    []byte             // config.json before the edits, nil until it is read
-	logger    *logrus.Logger     // nil until the policy is read
+	logger    *logrus.Logger     // nil until log is called: most calls log nothing
 }
 
 // main handles the call and returns the exit status: that of the real shim if it was started. On
 // Linux, main does not return if the real shim is started.
 func (s *shim) main() int {
-	s.container.ID = s.containerID()
+	s.container.ID = filepath.Base(s.bundle) // containerd names a bundle by its container.
 	status, err := s.run()
 	if err != nil {
 		if s.isStart() {
 			decision.LogRefusal(s.log(), s.container, err)
 		}
 		// The line has no newline, because containerd appends to it.
-		fmt.Fprint(s.stderr, errlog.ErrorLine(err))
+		fmt.Fprint(s.stderr, errlog.Text(err))
 		return exitFailure
 	}
 	return status
@@ -91,19 +89,9 @@ func (s *shim) realShim() (string, error) {
 	return path, nil
 }
 
-// isStart reports whether the call is a start. containerd appends the action to the flags. The last
-// one counts, because a container can have the name of an action.
-func (s *shim) isStart() bool {
-	for _, arg := range slices.Backward(s.args) {
-		if arg == "start" || arg == "delete" {
-			return arg == "start"
-		}
-	}
-	return false
-}
-
-// containerID returns the runtime's ID of the container.
-func (s *shim) containerID() string { return cmp.Or(flagValue(s.args, "id"), filepath.Base(s.bundle)) }
+// isStart reports whether the call is a start. containerd appends the action to the flags:
+// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/command.go
+func (s *shim) isStart() bool { return len(s.args) > 0 && s.args[len(s.args)-1] == "start" }
 
 // flagValue returns the value of the last flag in args with the given name. The argument after a flag
 // without "=" is its value.
@@ -171,7 +159,6 @@ func (s *shim) editBundle() (err error) {
 	}
 	s.container = container
 	p, err := policy.Read(s.stateDir)
-	s.logger = newLog(s.stateDir, p, err)
 	switch {
 	case err != nil && request.OnlyLocationPaths():
 		s.log().WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may not be GPUs")

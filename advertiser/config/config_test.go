@@ -37,7 +37,6 @@ func compile(nodeOS, text string) (policy.Policy, error) {
 // everything has a value other than the default for each key of a Windows node.
 const everything = head + `inventory: C:\i.yaml
 failOnInitError: true
-shim: {log: C:\shim.log}
 log: {level: debug, format: json}
 metrics: {address: ":9400"}
 replicas: 2
@@ -107,7 +106,7 @@ func TestCompileEverything(t *testing.T) {
 			Sources: policy.MountSourcesHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4,
 		},
 		Standalone: policy.Standalone{Environment: true}, FailOnInitError: true, Metrics: policy.Metrics{Address: ":9400"},
-		Shim: policy.Shim{Log: `C:\shim.log`}, Log: policy.Log{Level: "debug", Format: "json"},
+		Log: policy.Log{Level: "debug", Format: "json"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -292,12 +291,12 @@ func TestFlagsOverrideFile(t *testing.T) {
 	values, err := flags("--other=x", "--preset=tensorworks", "--replicas=3", "--injection=kubelet", "--log-level=debug",
 		"--log-format=json", "--metrics-address=:80", "--fail-on-init-error", "--inventory=i.yaml")
 	testutil.NoError(t, err)
-	p, err := Compiler{NodeOS: "linux", Flags: values}.compile([]byte(head + "replicas: 7\nlog: {level: warn}\ninjection: shim\nshim: {log: /l}\n"))
+	p, err := Compiler{NodeOS: "linux", Flags: values}.compile([]byte(head + "replicas: 7\nlog: {level: warn}\ninjection: shim\n"))
 	testutil.NoError(t, err)
 	inventory, err := filepath.Abs("i.yaml")
 	testutil.NoError(t, err)
 	want, err := compile("linux", head+"preset: tensorworks\nreplicas: 3\ninjection: kubelet\nlog: {level: debug, format: json}\n"+
-		"metrics: {address: ':80'}\nfailOnInitError: true\ninventory: "+inventory+"\nshim: {log: /l}\n")
+		"metrics: {address: ':80'}\nfailOnInitError: true\ninventory: "+inventory+"\n")
 	if diff := cmp.Diff(want, p); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}

@@ -57,12 +57,11 @@ func asWindowsPath(value any) any { return winpath.Clean(fmt.Sprint(value)) }
 // check returns the errors in a policy that the schema does not find.
 func (c Compiler) check(p policy.Policy) error {
 	var found problems
-	for path, value := range map[string]string{"inventory": p.CompiledFrom.Inventory, "shim.log": p.Shim.Log} {
-		isAbs := filepath.IsAbs(value) ||
-			c.NodeOS == "linux" && strings.HasPrefix(value, "/") || c.NodeOS == "windows" && winpath.IsAbs(value)
-		if value != "" && !isAbs { // The schema accepts the form of both systems.
-			found.add(path, "%q is not an absolute path", value)
-		}
+	inventory := p.CompiledFrom.Inventory
+	isAbs := filepath.IsAbs(inventory) ||
+		c.NodeOS == "linux" && strings.HasPrefix(inventory, "/") || c.NodeOS == "windows" && winpath.IsAbs(inventory)
+	if inventory != "" && !isAbs { // The schema accepts the form of both systems.
+		found.add("inventory", "%q is not an absolute path", inventory)
 	}
 	if p.Injection == policy.InjectByNRI && c.NodeOS == "windows" {
 		found.add("injection", "containerd calls no NRI plugin on Windows: use shim or kubelet")

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/directx-nri/directx-nri/internal/access"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // checkVolume checks who can write an open file. It accepts a directory that anyone can write if it
@@ -22,15 +21,10 @@ func checkVolume(f *os.File, usualDir string) error { return checkVolumeBy(f, us
 func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) error {
 	dir := filepath.Dir(f.Name())
 	err := access.CheckPrivate(dir)
-	if errors.Is(err, access.ErrNotPrivate) && !isWithinPOSIX(usualDir, dir) && isReadOnly(f) {
+	if errors.Is(err, access.ErrUntrusted) && !isWithinPOSIX(usualDir, dir) && isReadOnly(f) {
 		err = nil
 	}
-	err = cmp.Or(err, access.CheckOpen(f))
-	if !isWithinPOSIX(usualDir, dir) && (errors.Is(err, access.ErrNotPrivate) || errors.Is(err, access.ErrUntrusted)) {
-		// Unwrap removes the remedy of package access, which could be to change /tmp.
-		err = errlog.WithRemedy(errors.Unwrap(err), "use a copy in "+usualDir+" that only root can change")
-	}
-	return err
+	return cmp.Or(err, access.CheckOpen(f))
 }
 
 // isReadOnly reports whether the file system of f is mounted read-only.

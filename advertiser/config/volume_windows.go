@@ -14,7 +14,8 @@ import (
 func checkVolume(f *os.File, usualDir string) error {
 	path, dir := f.Name(), filepath.Dir(f.Name())
 	if winpath.EqualOrBelow(usualDir, dir) {
-		return access.CheckFile(path)
+		_, err := access.CheckTrusted("", path)
+		return err
 	}
 	if err := access.CheckOwner(dir); err != nil {
 		return err

@@ -158,7 +158,7 @@ func (s *server) PreStartContainer(
 		result = "refused"
 		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused")
 		err = status.Errorf(codes.FailedPrecondition, "the container cannot start with its GPU now; the kubelet retries: %s",
-			errlog.ErrorLine(err))
+			errlog.Text(err))
 	}
 	s.config.Metrics.StartChecks.WithLabelValues(s.resource, result).Observe(time.Since(began).Seconds())
 	return &v1beta1.PreStartContainerResponse{}, err
@@ -179,5 +179,5 @@ func (s *server) refuse(err error) error {
 	}
 	s.log.WithField("reason", reason).WithError(err).Warn("Allocation refused")
 	s.config.Metrics.AllocationFailures.WithLabelValues(s.resource, reason).Inc()
-	return status.Error(code, errlog.ErrorLine(err))
+	return status.Error(code, errlog.Text(err))
 }

@@ -87,7 +87,7 @@ func TestConfigApply(t *testing.T) {
 	testutil.NoError(t, err)
 	_, err = apply("--injection", "magic")
 	testutil.CheckError(t, "invalid flag", err, "injection: value must be one of")
-	for text, want := range map[string]string{"replicas: 0\n": "replicas: ", "shim: {log: {}}\n": "shim.log: "} {
+	for text, want := range map[string]string{"replicas: 0\n": "replicas: ", "log: {level: {}}\n": "log.level: "} {
 		testutil.WriteFile(t, file, configHead+text, 0o600)
 		_, err := apply()
 		testutil.CheckError(t, text, err, file+": "+want)

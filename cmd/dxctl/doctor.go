@@ -111,7 +111,7 @@ func passed(format string, args ...any) []finding {
 
 // failed returns the finding of an error. remedy is for an error that has none.
 func failed(err error, remedy string) []finding {
-	return []finding{{mark: markFailed, text: errlog.ErrorLine(errlog.WithRemedy(err, remedy))}}
+	return []finding{{mark: markFailed, text: errlog.Text(errlog.WithRemedy(err, remedy))}}
 }
 
 // passedUnless returns the findings of the errors that are not nil, or if there is none, that the check has passed.

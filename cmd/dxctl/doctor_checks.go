@@ -31,7 +31,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
-	"github.com/directx-nri/directx-nri/shim/bypass"
 	"github.com/directx-nri/directx-nri/shim/diversion"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
@@ -162,7 +161,7 @@ func checkConfig(_ context.Context, n nodeState) []finding {
 		for _, dir := range n.policy.ExtraMounts.HostDirectories {
 			dir, _, err := hostfiles.Root(n.hostRoot).Resolve(dir)
 			if err == nil {
-				err = access.CheckDirectory(filepath.Join(n.hostRoot, dir))
+				_, err = access.CheckTrusted(n.hostRoot, dir)
 			}
 			errs = append(errs, err)
 		}
@@ -253,7 +252,7 @@ func checkShim(ctx context.Context, n nodeState) []finding {
 		remedy = "see the log of directx-advertiser"
 	}
 	path, version, err := readShim(ctx, n.shimDir)
-	bypassErr := bypass.Check(n.stateDir)
+	bypassErr := shimfile.CheckBypass(n.stateDir)
 	noContainerStarts := errors.Is(err, diversion.ErrInterrupted) || errors.Is(err, diversion.ErrBroken)
 	switch {
 	case kubernetes && !n.offersGPU() && !noContainerStarts:

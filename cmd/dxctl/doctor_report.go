@@ -33,7 +33,7 @@ func writeReport(file string, n nodeState, findings []finding) error {
 	if err := cli.PrintDocument(&report, cli.YAML, state); err != nil {
 		return err
 	}
-	logs := []string{n.policy.Shim.LogPath(n.stateDir), filepath.Join(n.stateDir, paths.VerifyFile)}
+	logs := []string{filepath.Join(n.stateDir, paths.ShimLogFile), filepath.Join(n.stateDir, paths.VerifyFile)}
 	if n.os == "windows" {
 		logs = append(logs, filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
@@ -190,7 +191,7 @@ func TestBrokenNodes(t *testing.T) {
 		"invalid configuration": {func(d *doubles) { d.write("config.yaml", configHead+"unknown: 1\n") },
 			"config.yaml", nothing},
 		"configuration of others": {func(d *doubles) { testutil.NoError(d, os.Chmod(filepath.Join(d.dir, "config.yaml"), 0o666)) },
-			"others can write to it", nothing},
+			access.ErrUntrusted.Error(), nothing},
 		"host directory": {func(d *doubles) {
 			d.configure("extraMounts: {sources: host-directories, hostDirectories: [/srv/none]}\n")
 		}, "config: ", nothing},

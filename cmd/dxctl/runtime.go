@@ -23,7 +23,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/shim/bypass"
 	"github.com/directx-nri/directx-nri/shim/diversion"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
@@ -69,7 +68,7 @@ environment variable DIRECTX_VISIBLE_DEVICES.`,
 			if err := install(c.Context(), c.OutOrStdout(), from, shimDir); err != nil {
 				return err
 			}
-			err := bypass.Record(stateDir, "") // The real shim may have changed.
+			err := shimfile.RecordBypass(stateDir, "") // The real shim may have changed.
 			if runtime.GOOS == "windows" {
 				err = errors.Join(err, allowVariable(c.OutOrStdout(), configFile, stateDir))
 			}
@@ -209,7 +208,7 @@ func newStatusCommand() *cobra.Command {
 				return err
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "%s is the runtime shim, version %s\n", path, version)
-			return errors.Join(err, bypass.Check(stateDir))
+			return errors.Join(err, shimfile.CheckBypass(stateDir))
 		},
 	}
 	addShimDirFlag(command.Flags(), &shimDir)
@@ -238,7 +237,7 @@ func readShim(ctx context.Context, shimDir string) (path, version string, err er
 // readShimVersion runs a shim and returns its version. It does not run a file that other users can replace, because
 // dxctl may run with all privileges.
 func readShimVersion(ctx context.Context, path string) (string, error) {
-	path, err := access.CheckProgram("/", path)
+	path, err := access.CheckTrusted("/", path)
 	if err != nil {
 		return "", err
 	}

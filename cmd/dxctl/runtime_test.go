@@ -11,7 +11,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/shim/bypass"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
@@ -26,7 +25,7 @@ func TestRuntimeOnLinux(t *testing.T) {
 	from, shimDir, state := filepath.Join(dir, "new"), filepath.Join(dir, "bin"), filepath.Join(dir, "state")
 	path := filepath.Join(shimDir, shimfile.FileName())
 	testutil.WriteFile(t, from, "#!/bin/sh\ncase $1 in --version) echo "+shimfile.BaseName+" 1.2.3;; *) echo "+shimfile.SelfTestPassed+";; esac\n", 0o700)
-	testutil.NoError(t, bypass.Record(state, "another shim"))
+	testutil.NoError(t, shimfile.RecordBypass(state, "another shim"))
 	runtime := func(command string, args ...string) (string, error) {
 		return runCLI(t, append([]string{"runtime", command, "--shim-dir", shimDir}, args...)...)
 	}

@@ -47,7 +47,7 @@ func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 	}
 	packages, err := findDirectory(shared.root, mounted)
 	if cause != "" || err != nil {
-		cause, mounted = cmp.Or(cause, errlog.ErrorLine(err)), driversDir
+		cause, mounted = cmp.Or(cause, errlog.Text(err)), driversDir
 		packages, err = findDirectory(shared.root, mounted)
 	}
 	if err == nil {

@@ -70,7 +70,7 @@ func (s *sourceWithUUIDs) Devices(ctx context.Context) ([]discovery.Device, erro
 	if err := s.list.Write(devices); err != nil {
 		for i := range devices {
 			if devices[i].Health.OK() {
-				devices[i].Health.Reason = errlog.ErrorLine(err)
+				devices[i].Health.Reason = errlog.Text(err)
 			}
 		}
 	}

@@ -54,7 +54,7 @@ func newCommand(ctx context.Context, hostRoot string, _ []discovery.Device) (*ex
 // libraries, with all links followed.
 func findProgram(root string, paths ...string) (found string, err error) {
 	for _, path := range paths {
-		if found, err = access.CheckProgram(root, path); !errors.Is(err, fs.ErrNotExist) {
+		if found, err = access.CheckTrusted(root, path); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}

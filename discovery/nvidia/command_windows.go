@@ -15,7 +15,7 @@ import (
 // GPUs' driver.
 func newCommand(ctx context.Context, _ string, gpus []discovery.Device) (*exec.Cmd, error) {
 	for _, d := range gpus {
-		program, err := access.CheckProgram("", winpath.Join(d.DriverStorePath, "nvidia-smi.exe"))
+		program, err := access.CheckTrusted("", winpath.Join(d.DriverStorePath, "nvidia-smi.exe"))
 		if d.DriverStorePath == "" || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -110,7 +110,7 @@ func TestUnknownUUIDs(t *testing.T) {
 		devices[0].Notes = notes
 		testutil.NoError(t, u.Add(t.Context(), devices))
 		for _, d := range devices {
-			if want := []string{`its UUID is unknown: "exit\nstatus 9"`}; d.UUID != "" || !slices.Equal(d.Notes, want) {
+			if want := []string{`its UUID is unknown: "exit status 9"`}; d.UUID != "" || !slices.Equal(d.Notes, want) {
 				t.Errorf("UUID %q, notes %q", d.UUID, d.Notes)
 			}
 		}

@@ -42,7 +42,7 @@ func Devices(s Snapshot) []discovery.Device {
 		unknown := ""
 		switch {
 		case s.DXCoreErr != nil:
-			unknown = "DXCore is not available (" + errlog.ErrorLine(s.DXCoreErr) + ")"
+			unknown = "DXCore is not available (" + errlog.Text(s.DXCoreErr) + ")"
 		case p.LUID == 0 && unmatched:
 			unknown = "its DXCore adapter is unknown"
 		}
@@ -64,7 +64,7 @@ func newDevice(p Properties, adapter *win32.Adapter, unknown string) discovery.D
 		d.LocationPath = p.LocationPaths[0]
 	}
 	for _, err := range p.ReadErrors {
-		d.Notes = append(d.Notes, "failed to read a property: "+errlog.ErrorLine(err))
+		d.Notes = append(d.Notes, "failed to read a property: "+errlog.Text(err))
 	}
 	if p.Status == 0 && p.Problem == 0 {
 		d.Notes = append(d.Notes, "whether it is started is unknown")
@@ -111,7 +111,7 @@ func addDriver(d *discovery.Device, p Properties) {
 	}
 	// With an incomplete list, containers would start and not work.
 	if p.ValuesErr != nil && d.Health.OK() {
-		d.Health.Reason = "the list of its runtime files cannot be read (" + errlog.ErrorLine(p.ValuesErr) +
+		d.Health.Reason = "the list of its runtime files cannot be read (" + errlog.Text(p.ValuesErr) +
 			"); if retries do not help, reinstall the driver"
 	}
 	var notes []string
@@ -145,7 +145,7 @@ func addAdapter(d *discovery.Device, a win32.Adapter) {
 	d.DedicatedMemory = a.DedicatedMemory
 	d.SupportsDisplay, d.SupportsCompute = a.Graphics, a.Compute
 	for _, err := range a.ReadErrors {
-		d.Notes = append(d.Notes, "failed to read a DXCore property: "+errlog.ErrorLine(err))
+		d.Notes = append(d.Notes, "failed to read a DXCore property: "+errlog.Text(err))
 	}
 }
 

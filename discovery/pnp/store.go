@@ -21,7 +21,7 @@ func driverStore(p Properties) (dir, note string, err error) {
 	if winpath.IsAbs(dir) && (len(driverDirs) == 0 || slices.ContainsFunc(driverDirs, isDir)) {
 		return dir, "", nil
 	}
-	cause := cmp.Or(errlog.ErrorLine(p.PackageDirErr), "its INF is in "+quote(p.PackageDir))
+	cause := cmp.Or(errlog.Text(p.PackageDirErr), "its INF is in "+quote(p.PackageDir))
 	if len(driverDirs) == 0 {
 		return "", "", fmt.Errorf("its driver's directory in the driver store is unknown (%s): reinstall the driver", cause)
 	}

@@ -4,36 +4,32 @@ package access
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
-var (
-	// ErrNotPrivate reports that another account can write to a directory.
-	ErrNotPrivate = errors.New("directory is not private")
-	// ErrUntrusted reports that another account can write to a file.
-	ErrUntrusted = errors.New("others can write to it")
-)
+// ErrUntrusted reports that another account can change or replace a file or directory.
+var ErrUntrusted = errors.New("others can change it")
 
-// newError returns an error about a file or directory that other accounts can write. reason is
-// [ErrNotPrivate] or [ErrUntrusted].
-func newError(path string, reason error, cause, fix string) error {
-	return errlog.WithRemedy(fmt.Errorf("check %s: %w: %s", path, reason, cause), fix)
+func newError(path, cause string) error {
+	return errlog.WithRemedy(fmt.Errorf("check %s: %w: %s", path, ErrUntrusted, cause),
+		"when you trust what is there, let only administrators own and change it; otherwise remove it or use another directory")
 }
 
-// MakePrivate creates dir and its missing parents so that only the calling user (on Windows: SYSTEM
-// and Administrators) has access. An existing directory is left as it is: the result is that of
-// [CheckPrivate].
-func MakePrivate(dir string) error {
-	err := CheckPrivate(dir)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
+// CreatePrivate creates dir and its missing parents so that only the calling user (on Windows: SYSTEM
+// and Administrators) has access. An existing directory is left as it is, and its owner is checked.
+func CreatePrivate(dir string) error {
 	if err := createPrivate(filepath.Clean(dir)); err != nil {
 		return err
 	}
-	// Another process may have created it first.
+	return CheckOwner(dir)
+}
+
+// MakePrivate is [CreatePrivate] and [CheckPrivate].
+func MakePrivate(dir string) error {
+	if err := CreatePrivate(dir); err != nil {
+		return err
+	}
 	return CheckPrivate(dir)
 }

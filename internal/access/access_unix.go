@@ -3,7 +3,6 @@
 package access
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,80 +14,60 @@ import (
 
 func createPrivate(dir string) error { return os.MkdirAll(dir, 0o700) }
 
-// CheckPrivate returns an error that matches [ErrNotPrivate] when dir is not a directory or a user
+// CheckPrivate returns an error that matches [ErrUntrusted] when dir is not a directory or a user
 // other than root and the calling one can write to it.
 func CheckPrivate(dir string) error {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.IsDir() {
-		return newError(dir, ErrNotPrivate, "not a directory", "remove it")
+		return newError(dir, "not a directory")
 	}
-	return checkWriters(dir, info, err, ErrNotPrivate, "700")
+	return check(dir, info, err, true)
 }
 
-// CheckFile returns an error that matches [ErrUntrusted] when a user other than root and the
-// calling one owns the file at path or can write to it.
-func CheckFile(path string) error {
-	info, err := os.Stat(path)
-	return checkWriters(path, info, err, ErrUntrusted, "go-w")
-}
-
-// CheckOpen is [CheckFile] for an open file, even if another file has its path now.
+// CheckOpen is [CheckTrusted] for an open file alone, even if another file has its path now.
 func CheckOpen(f *os.File) error {
 	info, err := f.Stat()
-	return checkWriters(f.Name(), info, err, ErrUntrusted, "go-w")
+	return check(f.Name(), info, err, true)
 }
 
-// OpenLog opens the log file at path for appending, and creates it if necessary. Its error matches
-// [ErrUntrusted] if others can write to the file. It does not follow a symbolic link, and does not wait
-// for the reader of a named pipe: others may have created them if they can write to the directory.
-func OpenLog(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := CheckOpen(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+// CheckOwner returns an error that matches [ErrUntrusted] when a user other than root and the calling
+// one owns the file at path.
+func CheckOwner(path string) error {
+	info, err := os.Lstat(path)
+	return check(path, info, err, false)
 }
 
-// CheckDirectory is [CheckFile] for a directory.
-func CheckDirectory(dir string) error { return CheckFile(dir) }
-
-// CheckProgram is [CheckFile] for a program that runs as the system. path is its path below root. It returns
-// the path with all links followed, whose directories are checked, too.
-func CheckProgram(root, path string) (program string, err error) {
-	if program, err = securejoin.SecureJoin(root, path); err != nil {
+// CheckTrusted returns an error that matches [ErrUntrusted] when a user other than root and the calling
+// one can change or replace the file or directory at path, or a directory above it. path is below root.
+// The result is the path with all links followed.
+func CheckTrusted(root, path string) (final string, err error) {
+	if final, err = securejoin.SecureJoin(root, path); err != nil {
 		return "", fmt.Errorf("check %s: %w", path, err)
 	}
-	for at := program; ; at = filepath.Dir(at) {
+	for at := final; ; at = filepath.Dir(at) {
 		info, err := os.Lstat(at)
-		mode := "go-w"
-		if err == nil && info.IsDir() && info.Mode()&fs.ModeSticky != 0 {
-			mode = "" // Others cannot replace what root has in a sticky directory.
-		}
-		if err := checkWriters(at, info, err, ErrUntrusted, mode); err != nil {
+		// Others cannot replace what root has in a sticky directory.
+		isSticky := err == nil && at != final && info.Mode()&fs.ModeSticky != 0
+		if err := check(at, info, err, !isSticky); err != nil {
 			return "", err
 		}
 		if at == root {
-			return program, nil
+			return final, nil
 		}
 	}
 }
 
-// checkWriters checks the owner and, unless mode is "", who else can write. The remedy in the error
-// is chmod with mode.
-func checkWriters(path string, info fs.FileInfo, err, reason error, mode string) error {
+// check checks the owner and, with writers, who else can write.
+func check(path string, info fs.FileInfo, err error, writers bool) error {
 	if err != nil {
 		return fmt.Errorf("check %s: %w", path, err)
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok || stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
-		return newError(path, reason, "it does not belong to root", "remove it, or give it to root when you trust its content")
-	case mode != "" && info.Mode().Perm()&0o022 != 0:
-		return newError(path, reason, fmt.Sprintf("mode %04o", info.Mode().Perm()),
-			fmt.Sprintf("remove it, or 'chmod %s' it when you trust its content", mode))
+		return newError(path, "it does not belong to root")
+	case writers && info.Mode().Perm()&0o022 != 0:
+		return newError(path, fmt.Sprintf("mode %04o", info.Mode().Perm()))
 	}
 	return nil
 }

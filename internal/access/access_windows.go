@@ -1,7 +1,6 @@
 package access
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -79,86 +78,53 @@ func Copy(path string, f *os.File) error {
 		nil, nil, list, nil)
 }
 
-// CheckPrivate returns an error that matches [ErrNotPrivate] when dir is not a directory or an
-// account other than the system's, its administrators' and the calling user's can write to it.
+// CheckPrivate is [CheckTrusted] for a directory: the error also matches [ErrUntrusted] when dir is a file or a link.
 func CheckPrivate(dir string) error {
 	info, err := os.Lstat(dir)
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("check %s: %w", dir, err)
+	case !info.IsDir():
+		return newError(dir, "not a directory")
 	}
-	if !info.IsDir() {
-		return newError(dir, ErrNotPrivate, "not a directory", "remove it")
-	}
-	return checkWriters(dir, dir, ErrNotPrivate)
+	_, err = CheckTrusted("", dir)
+	return err
 }
 
-// CheckFile returns an error that matches [ErrUntrusted] when an account other than the system's,
-// its administrators' and the calling user's owns the file at path, can write to it, or can put
-// another file into its directory. Directories below C:\ProgramData let every user do so unless
-// their access is restricted.
-func CheckFile(path string) error {
-	dir := filepath.Dir(path)
-	if err := checkWriters(dir, dir, ErrUntrusted); err != nil {
-		return err
+// CheckOwner returns an error that matches [ErrUntrusted] when an account other than the system's, its
+// administrators' and the calling user's owns path.
+func CheckOwner(path string) error { return check(path, 0) }
+
+// CheckTrusted returns an error that matches [ErrUntrusted] when an account other than the system's, its
+// administrators' and the calling user's can change or replace the file or directory at path or a directory above
+// it, or can put another file beside it. Its result is path.
+func CheckTrusted(_, path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("check %s: %w", path, err)
 	}
-	return checkWriters(path, dir, ErrUntrusted)
+	rights := uint32(writeAccess)
+	for at := path; ; at = filepath.Dir(at) {
+		if err := check(at, rights); err != nil {
+			return "", err
+		}
+		parent := filepath.Dir(at)
+		if parent == at {
+			return path, nil
+		}
+		if at != path || info.IsDir() {
+			rights = replaceAccess(parent)
+		}
+	}
 }
 
-// CheckDirectory is [CheckFile] for a directory. Others may add to its parent.
-func CheckDirectory(dir string) error {
-	parent := filepath.Dir(dir)
-	if other, err := findUntrusted(parent, replaceAccess(parent)); err != nil || other != "" {
-		return cmp.Or(err, newError(parent, ErrUntrusted, other+" can replace what is there", moveAway))
-	}
-	return checkWriters(dir, dir, ErrUntrusted)
-}
-
-const moveAway = "use a directory that only administrators can change"
-
-// replaceAccess is the set of rights to replace what is in a directory. All users may add to C:\, and a root
-// cannot be deleted.
+// replaceAccess is the set of rights to replace what is in a directory. All users may add to C:\ and C:\ProgramData,
+// and a root cannot be deleted.
 func replaceAccess(dir string) uint32 {
 	if filepath.Dir(dir) == dir {
 		return writeAccess &^ (addAccess | windows.DELETE)
 	}
 	return writeAccess &^ addAccess
-}
-
-// OpenLog opens the log file at path for appending, and creates it if necessary. Its error matches
-// [ErrUntrusted] if others can write to its directory.
-func OpenLog(path string) (*os.File, error) {
-	dir := filepath.Dir(path)
-	if err := checkWriters(dir, dir, ErrUntrusted); err != nil {
-		return nil, err
-	}
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-}
-
-// CheckProgram is [CheckFile] for a program that runs as the system. It returns path.
-func CheckProgram(_, path string) (string, error) { return path, CheckFile(path) }
-
-// CheckOwner is [CheckFile] for the owner of path only. The volumes of HostProcess pods inherit the
-// write access of all users from C:\.
-func CheckOwner(path string) error {
-	other, err := findUntrusted(path, 0)
-	if err != nil || other == "" {
-		return err
-	}
-	return newError(path, ErrUntrusted, "it belongs to "+other, "give it to Administrators when you trust its content")
-}
-
-// checkWriters returns an error that matches reason when another account can write to path. The
-// error has the command that restricts the access to dir.
-func checkWriters(path, dir string, reason error) error {
-	other, err := findUntrusted(path, writeAccess)
-	switch {
-	case err != nil || other == "":
-		return err
-	case filepath.Dir(dir) == dir: // The command below would change all files of the drive.
-		return newError(path, reason, other+" can change it", moveAway)
-	}
-	return newError(path, reason, other+" can change it", fmt.Sprintf(
-		`when you trust what is there, restrict its access, in cmd.exe, with: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[1]s" /reset /t && icacls "%[1]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir))
 }
 
 // trustedAccounts returns the accounts that may write to trusted files.
@@ -183,22 +149,27 @@ func trustedAccounts() ([]*windows.SID, error) {
 	return accounts, nil
 }
 
-// findUntrusted returns the SID of an account that is not trusted and owns the file or directory at
-// path, or has one of the rights in access to it. It returns "" if there is none.
-func findUntrusted(path string, access uint32) (sid string, err error) {
+// check returns an error that matches [ErrUntrusted] when an account that is not trusted owns the file or directory at
+// path, or has one of the rights to it.
+func check(path string, rights uint32) error {
 	const parts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION
+	var sid string
 	descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, parts)
 	if err == nil {
-		sid, err = untrustedIn(descriptor, access)
+		sid, err = findUntrusted(descriptor, rights)
 	}
-	if err != nil {
-		return "", fmt.Errorf("check the owner and the access control list of %s: %w", path, err)
+	switch {
+	case err != nil:
+		return fmt.Errorf("check the owner and the access control list of %s: %w", path, err)
+	case sid != "":
+		return newError(path, sid+" owns it or can change it")
 	}
-	return sid, nil
+	return nil
 }
 
-// untrustedIn is [findUntrusted] for a security descriptor.
-func untrustedIn(descriptor *windows.SECURITY_DESCRIPTOR, access uint32) (string, error) {
+// findUntrusted returns the SID of an account that is not trusted and, by the descriptor, is the owner or has one of the
+// rights. It returns "" if there is none.
+func findUntrusted(descriptor *windows.SECURITY_DESCRIPTOR, rights uint32) (string, error) {
 	accounts, err := trustedAccounts()
 	if err != nil {
 		return "", err
@@ -210,7 +181,7 @@ func untrustedIn(descriptor *windows.SECURITY_DESCRIPTOR, access uint32) (string
 		return "", err
 	case !trusted(owner):
 		return owner.String(), nil
-	case access == 0:
+	case rights == 0:
 		return "", nil
 	}
 	list, _, err := descriptor.DACL()
@@ -226,7 +197,7 @@ func untrustedIn(descriptor *windows.SECURITY_DESCRIPTOR, access uint32) (string
 			return "", err
 		}
 		allows := entry.Header.AceType == windows.ACCESS_ALLOWED_ACE_TYPE || entry.Header.AceType == accessAllowedCallback
-		if !allows || entry.Header.AceFlags&windows.INHERIT_ONLY_ACE != 0 || uint32(entry.Mask)&access == 0 {
+		if !allows || entry.Header.AceFlags&windows.INHERIT_ONLY_ACE != 0 || uint32(entry.Mask)&rights == 0 {
 			continue
 		}
 		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !trusted(sid) {

@@ -37,28 +37,34 @@ func ours(t *testing.T) string {
 	return "D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + user.User.Sid.String() + ")"
 }
 
-const everyoneReads, everyoneWrites = "(A;;0x1200a9;;;WD)", "(A;;0x1201bf;;;WD)"
+const everyoneReads, everyoneWrites, everyoneReplaces = "(A;;0x1200a9;;;WD)", "(A;;0x1201bf;;;WD)", "(A;;FA;;;WD)"
 
-func TestCheckFile(t *testing.T) {
+func TestCheckTrusted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		dir, file string
-		trusted   bool
+		above, dir, file string
+		trusted          bool
 	}{
-		"restricted":                      {"", "", true},
-		"everyone reads":                  {everyoneReads, everyoneReads, true},
-		"everyone writes to directory":    {everyoneWrites, "", false},
-		"everyone writes to file":         {"", everyoneWrites, false},
-		"everyone writes to content only": {"(A;OICIIO;FA;;;WD)", "", true},
+		"restricted":                      {trusted: true},
+		"everyone reads":                  {everyoneReads, everyoneReads, everyoneReads, true},
+		"everyone writes to file":         {file: everyoneWrites},
+		"everyone writes to directory":    {dir: everyoneWrites},
+		"everyone replaces the directory": {above: everyoneReplaces},
+		"everyone writes to content only": {dir: "(A;OICIIO;FA;;;WD)", trusted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "dir")
+			dir := filepath.Join(t.TempDir(), "above", "dir")
 			path := filepath.Join(dir, "file")
 			testutil.WriteFile(t, path, "", 0o600)
+			setDACL(t, filepath.Dir(dir), ours(t)+test.above)
 			setDACL(t, dir, ours(t)+test.dir)
 			setDACL(t, path, ours(t)+test.file)
-			if err := access.CheckFile(path); errors.Is(err, access.ErrUntrusted) == test.trusted || test.trusted && err != nil {
+			if _, err := access.CheckTrusted("", path); errors.Is(err, access.ErrUntrusted) == test.trusted || test.trusted && err != nil {
+				t.Error(err)
+			}
+			isTrusted := test.trusted || test.file != ""
+			if err := access.CheckPrivate(dir); errors.Is(err, access.ErrUntrusted) == isTrusted || isTrusted && err != nil {
 				t.Error(err)
 			}
 			testutil.NoError(t, access.CheckOwner(path))
@@ -87,7 +93,7 @@ func TestMakePrivateLeavesExistingDirectories(t *testing.T) {
 		testutil.NoError(t, os.Mkdir(dir, 0o700))
 		setDACL(t, dir, ours(t)+test.sddl)
 		before := dacl(t, dir)
-		if err := access.MakePrivate(dir); errors.Is(err, access.ErrNotPrivate) == test.private || test.private && err != nil {
+		if err := access.MakePrivate(dir); errors.Is(err, access.ErrUntrusted) == test.private || test.private && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if after := dacl(t, dir); after != before {

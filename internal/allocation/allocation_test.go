@@ -144,10 +144,10 @@ func TestDirectoryMustBePrivate(t *testing.T) {
 	id := record(t, openRecorder(t, dir), "gpu-0")
 	testutil.NoError(t, os.Chmod(dir, 0o777))
 	_, err := OpenStore(dir).readRecord(id)
-	if !errors.Is(err, access.ErrNotPrivate) || errors.Is(err, ErrUnreadable) {
-		t.Errorf("error %v, want ErrNotPrivate alone", err)
+	if !errors.Is(err, access.ErrUntrusted) || errors.Is(err, ErrUnreadable) {
+		t.Errorf("error %v, want ErrUntrusted alone", err)
 	}
-	if entries, _, err := OpenStore(dir).List(t.Context()); !errors.Is(err, access.ErrNotPrivate) || entries != nil {
+	if entries, _, err := OpenStore(dir).List(t.Context()); !errors.Is(err, access.ErrUntrusted) || entries != nil {
 		t.Errorf("List: %v, %v", entries, err)
 	}
 }

@@ -91,7 +91,7 @@ func (s *Store) isBound(id ID, holder Holder) (bool, error) {
 
 // GetFor returns the record with an ID. If it is bound to another container than holder,
 // the error matches [ErrHeld]. Otherwise an error names the file. It matches [ErrNotFound],
-// [ErrUnreadable] or [access.ErrNotPrivate], or is an error of the file system.
+// [ErrUnreadable] or [access.ErrUntrusted], or is an error of the file system.
 func (s *Store) GetFor(id ID, holder Holder) (Record, error) {
 	record, err := s.readRecord(id)
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *Store) readFile(path string, into any) error {
 // that ends in the meantime may be listed or not. A directory that does not exist has no
 // records, and files with other names are ignored.
 //
-// An error, such as [access.ErrNotPrivate], is about the whole directory, and nothing is listed
+// An error, such as [access.ErrUntrusted], is about the whole directory, and nothing is listed
 // then.
 func (s *Store) List(ctx context.Context) (entries []Entry, problems []error, err error) {
 	err = access.CheckPrivate(s.dir)

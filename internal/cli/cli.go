@@ -65,8 +65,12 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	case !hasBegun:
 		err = UsageError("%w", err)
 	}
+	text := err.Error()
+	if remedy := errlog.RemedyOf(err); remedy != "" {
+		text += "; " + remedy
+	}
 	// Each of several joined errors is a line.
-	fmt.Fprintf(stderr, "%s: %s\n", command.Name(), strings.ReplaceAll(errlog.Text(err), "\n", "\n"+command.Name()+": "))
+	fmt.Fprintf(stderr, "%s: %s\n", command.Name(), strings.ReplaceAll(text, "\n", "\n"+command.Name()+": "))
 	status := statusError{status: exitFailure}
 	_ = errors.As(err, &status)
 	switch {

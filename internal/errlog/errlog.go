@@ -58,9 +58,6 @@ func (l *LastError) Log(log logrus.FieldLogger, err error, failed, recovered str
 	}
 }
 
-// ErrorLine returns the text of err and its remedy as [OneLine] does.
-func ErrorLine(err error) string { return OneLine(Text(err)) }
-
 // OneLine returns text as one line without control characters, which drivers and foreign files
 // may contain: they move the cursor, or worse.
 func OneLine(text string) string {

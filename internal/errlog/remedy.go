@@ -32,13 +32,14 @@ func RemedyOf(err error) string {
 	return ""
 }
 
-// Text returns the text of err, followed by its remedy, or "" if err is nil.
+// Text returns the text of err, followed by its remedy, in one line: see [OneLine]. It is "" if err is nil.
 func Text(err error) string {
 	if err == nil {
 		return ""
 	}
+	text := err.Error()
 	if remedy := RemedyOf(err); remedy != "" {
-		return err.Error() + "; " + remedy
+		text += "; " + remedy
 	}
-	return err.Error()
+	return OneLine(text)
 }

@@ -29,7 +29,8 @@ func needsUnixSockets(t *testing.T) {
 // checkRestricted checks that no other account can write to the socket, which connecting takes.
 func checkRestricted(t *testing.T, path string) {
 	t.Helper()
-	testutil.NoError(t, access.CheckFile(path))
+	_, err := access.CheckTrusted("", path)
+	testutil.NoError(t, err)
 }
 
 // TestRestrict runs where there are no Unix sockets, as under Wine.
@@ -43,7 +44,7 @@ func TestRestrict(t *testing.T) {
 	testutil.NoError(t, err)
 	const protected = windows.DACL_SECURITY_INFORMATION | windows.PROTECTED_DACL_SECURITY_INFORMATION
 	testutil.NoError(t, windows.SetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, protected, nil, nil, list, nil))
-	if err := access.CheckFile(path); !errors.Is(err, access.ErrUntrusted) {
+	if _, err := access.CheckTrusted("", path); !errors.Is(err, access.ErrUntrusted) {
 		t.Errorf("everyone can write to the file: %v", err)
 	}
 	testutil.NoError(t, restrictAccess(path))

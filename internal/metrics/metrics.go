@@ -27,7 +27,6 @@ type Metrics struct {
 	StartChecks        *prometheus.HistogramVec // by resource and result
 	Hooks              *prometheus.HistogramVec // without labels
 	Refusals           *prometheus.CounterVec   // by reason
-	SynchronizeLosses  *prometheus.CounterVec   // without labels
 
 	nodeInfo                              *prometheus.GaugeVec   // by operating system and modes
 	reloads                               *prometheus.CounterVec // by result
@@ -58,7 +57,6 @@ func New(program, version string) *Metrics {
 		StartChecks:          histograms("start_check_duration_seconds", "Duration of the check before a container starts.", "resource", "result"),
 		Hooks:                histograms("hook_duration_seconds", "Time that containerd waited for the hook CreateContainer."),
 		Refusals:             counters("refusals_total", "Refused containers.", "reason"),
-		SynchronizeLosses:    counters("synchronize_losses_total", "Registrations at which containerd crashed or closed the connection while it sent its pods and containers."),
 		nodeInfo:             gauges("node_info", "The modes in force; always 1.", "os", "assignment", "driver_files", "injection"),
 		reloads:              counters("config_reloads_total", "Compilations of the configuration: applied, refused.", "result"),
 		lastReloadSuccessful: gauges("config_last_reload_successful", "0 if the last configuration was refused, otherwise 1."),

@@ -20,10 +20,10 @@ const (
 	// shim read them and add bindings. dxctl reads both.
 	AllocationsDir = "allocations"
 	// BypassFile is the reason, as plain text, why containerd does not run the shim for pods' containers
-	// (shim/bypass). The shim writes it. The advertiser and dxctl read it.
+	// (shim/shimfile). The shim writes it. The advertiser and dxctl read it.
 	BypassFile = "bypass"
-	// ShimLogFile is the shim's log, unless the policy names another one, in lines of text. The shim
-	// appends, and begins a second file with the suffix .1 when it is large (package shim). dxctl reads it.
+	// ShimLogFile is the shim's log, in lines of text. The shim appends, and begins a second file with the
+	// suffix .1 when it is large (package shim). dxctl reads it.
 	ShimLogFile = "shim.log"
 	// DiversionLockFile is empty. Programs that change the diversion lock it (package shim/diversion), in the default
 	// state directory, because 'dxctl runtime uninstall' has no other.

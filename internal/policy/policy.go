@@ -11,7 +11,6 @@
 package policy
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,7 +53,6 @@ type Policy struct {
 	Standalone      Standalone                  `json:"standalone"`
 	RuntimeFiles    map[pci.Vendor]RuntimeFiles `json:"runtimeFiles,omitempty"`
 	FailOnInitError bool                        `json:"failOnInitError"`
-	Shim            Shim                        `json:"shim,omitzero"`
 	Log             Log                         `json:"log"`
 	Metrics         Metrics                     `json:"metrics,omitzero"`
 }
@@ -84,17 +82,6 @@ type CompiledFrom struct {
 
 // Resolved is a policy with modes that this machine supports in place of auto: see package modes.
 type Resolved struct{ Policy }
-
-// Shim is the configuration of the runtime shim.
-type Shim struct {
-	// Log is the log file, "" for the default: see [Shim.LogPath].
-	Log string `json:"log,omitempty"`
-}
-
-// LogPath returns the path of the shim's log on a node with this state directory.
-func (s Shim) LogPath(stateDir string) string {
-	return cmp.Or(s.Log, filepath.Join(stateDir, paths.ShimLogFile))
-}
 
 // Log is the configuration of the logs.
 type Log struct {
@@ -141,7 +128,7 @@ type policyFile struct {
 
 // Read returns the policy in the state directory, or [Default] if none was ever written. It returns
 // an error if the file is damaged, has another format, or is lost. A missing file is lost if the
-// directory of allocations exists. The error matches [access.ErrNotPrivate] if other users can write to the
+// directory of allocations exists. The error matches [access.ErrUntrusted] if other users can write to the
 // directory.
 func Read(stateDir string) (Policy, error) {
 	var data []byte

@@ -36,7 +36,7 @@ func example() Policy {
 		ExtraMounts:     ExtraMounts{Sources: MountSourcesHostDirectories, HostDirectories: []string{"/srv/models"}, Destinations: []string{"/opt"}, Max: 3},
 		Standalone:      Standalone{true},
 		VisibilityHints: true, FailOnInitError: true, Metrics: Metrics{":9400"},
-		Shim: Shim{Log: "/var/log/shim.log"}, Log: Log{Level: "debug", Format: "json"},
+		Log: Log{Level: "debug", Format: "json"},
 	}
 }
 

@@ -48,7 +48,7 @@ func TestQuery(t *testing.T) {
 func TestQueryFails(t *testing.T) {
 	t.Parallel()
 	address := grpctest.ServeAnnotations(t, nil, nil)
-	for want, id := range map[string][2]string{`gRPC status 5: no container "x":` + "\n100%": {"x", "s"}, "gRPC status 5: no sandbox": {"c1", "x"}} {
+	for want, id := range map[string][2]string{`gRPC status 5: no container "x": 100%`: {"x", "s"}, "gRPC status 5: no sandbox": {"c1", "x"}} {
 		_, _, err := Query(address, testutil.Timeout, id[0], id[1])
 		testutil.CheckError(t, want, err, want)
 	}

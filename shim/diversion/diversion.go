@@ -184,11 +184,6 @@ func (d *Diversion) change(ctx context.Context, action string, do func() (change
 	if err := access.MakePrivate(filepath.Dir(d.lockFile)); err != nil {
 		return false, err
 	}
-	if durable.Exists(d.workDir()) { // Otherwise others could choose the program that is put back.
-		if err := access.CheckPrivate(d.workDir()); err != nil {
-			return false, err
-		}
-	}
 	lock := flock.New(d.lockFile, flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR))
 	if _, err := lock.TryLockContext(ctx, lockInterval); err != nil {
 		return false, err
@@ -198,6 +193,10 @@ func (d *Diversion) change(ctx context.Context, action string, do func() (change
 		_ = d.cleanUp() // What runs is deleted by a later call.
 		_ = os.Remove(d.workDir())
 	}()
+	// Others must not choose the program that is put back.
+	if err := access.CreatePrivate(d.workDir()); err != nil {
+		return false, err
+	}
 	return do()
 }
 

@@ -19,7 +19,7 @@ import (
 
 // Prefixes of names, in the directory of the real shim unless noted.
 const (
-	stagedPrefix = "new-"             // a program that is about to be placed, or a directory in which it is tested
+	stagedPrefix = "new-"             // a directory with a program that is about to be placed, or the program
 	oursPrefix   = "ours-"            // our shim, which has been replaced
 	asidePrefix  = "real-"            // a real shim that another program has updated, or another name of a file
 	tempPrefix   = "directx-nri-tmp-" // beside our shim: a copy of the real shim
@@ -96,13 +96,10 @@ func (d *Diversion) swap(staged, away string) error {
 }
 
 // stage copies the program newFile to the directory from which it can be renamed into its place, and tests it there.
-// Only administrators can write to that directory, and a renamed file keeps its access rights.
+// A renamed file keeps its access rights.
 func (d *Diversion) stage(ctx context.Context, newFile string) (staged string, err error) {
 	data, err := os.ReadFile(newFile)
 	if err != nil {
-		return "", err
-	}
-	if err := access.MakePrivate(d.workDir()); err != nil {
 		return "", err
 	}
 	dir, err := os.MkdirTemp(d.workDir(), stagedPrefix)
@@ -113,7 +110,13 @@ func (d *Diversion) stage(ctx context.Context, newFile string) (staged string, e
 	if err := durable.Replace(staged, data, 0o755); err != nil {
 		return "", err
 	}
-	return staged, d.selfTest(ctx, staged, dir)
+	// The shim trusts its state only in a directory that others cannot replace, and containerd's may be another.
+	tests := filepath.Join(filepath.Dir(d.lockFile), "self-test")
+	if err := access.MakePrivate(tests); err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tests) // Also what an interrupted call has left.
+	return staged, d.selfTest(ctx, staged, tests)
 }
 
 // companions are the files and directories that the runhcs shim looks for beside itself.

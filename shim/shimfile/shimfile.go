@@ -1,5 +1,5 @@
-// Package shimfile has the names of the runtime shim and runs its self-test. All containers of a node can start with
-// the shim, so a new file is tested before it is installed.
+// Package shimfile has what other programs need of the runtime shim: its names, its self-test, and whether containerd
+// bypasses it. All containers of a node can start with the shim, so a new file is tested before it is installed.
 package shimfile
 
 import "runtime"

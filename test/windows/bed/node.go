@@ -220,8 +220,7 @@ func (n *Node) WriteSettings(t testing.TB, settings string) {
 	if !n.options.Discover {
 		settings = fmt.Sprintf("inventory: '%s'\n", n.Path("inventory.yaml")) + settings
 	}
-	n.File(t, "config.yaml", fmt.Sprintf("apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nstandalone: {environment: true}\nshim: {log: '%s'}\n%s",
-		n.Path("shim.log"), settings))
+	n.File(t, "config.yaml", fmt.Sprintf("apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nstandalone: {environment: true}\n%s", settings))
 	_, err := config.Compiler{File: n.Path("config.yaml"), StateDir: n.StateDir, NodeOS: "windows"}.Apply()
 	testutil.NoError(t, err)
 }

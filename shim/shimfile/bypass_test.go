@@ -1,4 +1,4 @@
-package bypass
+package shimfile
 
 import (
 	"path/filepath"
@@ -7,11 +7,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-func TestRecord(t *testing.T) {
+func TestBypass(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	for _, reason := range []string{"", "version 3", "version 4", "", ""} {
-		testutil.NoError(t, Record(dir, reason))
-		testutil.CheckError(t, "check", Check(dir), reason)
+		testutil.NoError(t, RecordBypass(dir, reason))
+		testutil.CheckError(t, "check", CheckBypass(dir), reason)
 	}
 }

@@ -1,6 +1,4 @@
-// Package bypass records that containerd runs the shim for the sandboxes of pods, and not for their
-// containers: the shim sees it, and directx-advertiser offers no GPU while the record exists.
-package bypass
+package shimfile
 
 import (
 	"errors"
@@ -14,8 +12,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
-// Record records why containerd bypasses the shim, or, if reason is "", that it does not.
-func Record(stateDir, reason string) error {
+// RecordBypass records why containerd bypasses the shim, or, if reason is "", that it does not. It can run the shim for the
+// sandboxes of pods, and not for their containers: the shim sees it, and directx-advertiser offers no GPU while the
+// record exists.
+func RecordBypass(stateDir, reason string) error {
 	path := filepath.Join(stateDir, paths.BypassFile)
 	if reason == "" {
 		return durable.Remove(path)
@@ -26,8 +26,8 @@ func Record(stateDir, reason string) error {
 	return durable.Update(path, []byte(reason+"\n"), 0o600)
 }
 
-// Check returns the recorded reason as an error while containerd bypasses the shim.
-func Check(stateDir string) error {
+// CheckBypass returns the recorded reason as an error while containerd bypasses the shim.
+func CheckBypass(stateDir string) error {
 	reason, err := durable.Read(filepath.Join(stateDir, paths.BypassFile), 64<<10)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
