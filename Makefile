@@ -70,8 +70,8 @@ release: $(PLATFORMS:%=build-%) bin ## write everything that is released into ou
 	tools/release/archives.sh "$(VERSION)" $(PLATFORMS)
 
 .PHONY: publish
-publish: ## push the image and the chart of out/release/, which replace no others: make publish VERSION=v0.2.0
-	@GOOS= GOARCH= go -C tools/release run . -out "$(CURDIR)/out/release" -version "$(VERSION)" -image "$(IMAGE)" -charts "$(CHARTS)" publish
+publish: helm ## push the image and the chart of out/release/, which must not exist yet: make publish VERSION=v0.2.0
+	tools/release/publish.sh "$(VERSION)" "$(IMAGE)" "$(CHARTS)"
 
 .PHONY: release-test
 release-test: helm ## make a release twice, compare the two, and look into all of it

@@ -1,12 +1,10 @@
-// Command release writes the images and the licenses of directx-nri for `make images` and `make documents`, and
-// publishes a release for `make publish`.
+// Command release writes the images and the licenses of directx-nri for `make images` and `make documents`.
 package main
 
 import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -49,8 +47,7 @@ func run(args []string) error {
 	created := flags.Int64("created", 0, "time of everything in archives, in `seconds` since 1970")
 	platforms := flags.String("platforms", "linux-amd64", "comma-separated `platforms`")
 	flags.StringVar(&r.bin, "bin", "../../bin", "`directory` with a directory of programs for each platform")
-	flags.StringVar(&r.out, "out", "", "`directory` to write to; for publish, that of the release")
-	charts := flags.String("charts", "", "repository of charts, for publish")
+	flags.StringVar(&r.out, "out", "", "`directory` to write to")
 	err := flags.Parse(args)
 	if err != nil {
 		return err
@@ -61,9 +58,6 @@ func run(args []string) error {
 	r.image += ":" + r.version
 	if _, err := name.NewTag(r.image, name.StrictValidation); err != nil {
 		return fmt.Errorf("image %s: %w", r.image, err)
-	}
-	if flags.Arg(0) == "publish" {
-		return r.publish(context.Background(), r.out, *charts, os.Stdout)
 	}
 	r.created = time.Unix(*created, 0).UTC()
 	var builds []build
@@ -85,7 +79,7 @@ func run(args []string) error {
 	case "images":
 		return r.writeImages(builds)
 	}
-	return fmt.Errorf("unknown command %q: documents, images, publish or zip", flags.Arg(0))
+	return fmt.Errorf("unknown command %q: documents, images or zip", flags.Arg(0))
 }
 
 // writeZip writes a directory and all in it into a zip archive.

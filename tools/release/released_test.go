@@ -12,12 +12,14 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,7 +88,7 @@ func TestRelease(t *testing.T) {
 		checkChart(t, root, filepath.Join(first, "directx-nri-"+testVersion[1:]+".tgz"))
 	})
 	t.Run("packages", func(t *testing.T) { checkPackages(t, first) })
-	t.Run("publish", func(t *testing.T) { checkPublish(t, first) })
+	t.Run("publish", func(t *testing.T) { checkPublish(t, one, first) })
 }
 
 // checkPackages installs, upgrades and removes the packages for this machine with dpkg and rpm, in a root directory
@@ -125,32 +127,59 @@ check $rpm --erase directx-nri
 	}
 }
 
-// checkPublish pushes the release to a registry, and pulls it from there with crane and Helm.
-func checkPublish(t *testing.T, dir string) {
+// checkPublish pushes the release in dir to a registry and pulls it from there. A second time, it is refused, and so
+// it is while the registry does not say what it has.
+func checkPublish(t *testing.T, dir, release string) {
 	t.Helper()
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	var forbidden, writes atomic.Bool
+	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
+		if forbidden.Load() && isRead && strings.Contains(r.URL.Path, "/manifests/") {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		writes.Store(writes.Load() || !isRead)
+		inner.ServeHTTP(w, r)
+	}))
 	t.Cleanup(server.Close)
 	address := strings.Replace(strings.TrimPrefix(server.URL, "http://"), "127.0.0.1", "localhost", 1)
 	image, charts := address+"/owner/directx-nri", address+"/owner/charts"
-	var published strings.Builder
-	r := release{version: testVersion, image: image + ":" + testVersion}
-	if err := r.publish(t.Context(), dir, charts, &published); err != nil {
-		t.Fatal(err)
+	publish := func() (stdout, stderr string, err error) {
+		command := exec.CommandContext(t.Context(), "tools/release/publish.sh", testVersion, image, charts)
+		command.Dir = dir
+		command.Env = append(os.Environ(), "DIRECTX_NRI_PARTS="+filepath.Dir(helm(t)))
+		var out, problems strings.Builder
+		command.Stdout, command.Stderr = &out, &problems
+		err = command.Run()
+		return out.String(), problems.String(), err
 	}
-	outer := open(t, filepath.Join(dir, "directx-nri-image-"+testVersion+".tar"))
+	forbidden.Store(true)
+	if _, stderr, err := publish(); err == nil || !strings.Contains(stderr, "403") || writes.Load() {
+		t.Errorf("published to a registry that does not say what it has (wrote %v): %v\n%s", writes.Load(), err, stderr)
+	}
+	forbidden.Store(false)
+	published, stderr, err := publish()
+	if err != nil {
+		t.Fatal(err, stderr)
+	}
+	outer := open(t, filepath.Join(release, "directx-nri-image-"+testVersion+".tar"))
 	pulled, err := crane.Digest(image + ":" + testVersion)
 	if want := entries(t, outer)[0].Digest.String(); err != nil || pulled != want {
 		t.Errorf("the registry has image %s (%v), the release %s", pulled, err, want)
 	}
 	to := t.TempDir()
 	output(t, to, helm(t), "pull", "--plain-http", "oci://"+charts+"/directx-nri", "--version", testVersion[1:])
-	if chart := "directx-nri-" + testVersion[1:] + ".tgz"; !bytes.Equal(read(t, to, chart), read(t, dir, chart)) {
+	if chart := "directx-nri-" + testVersion[1:] + ".tgz"; !bytes.Equal(read(t, to, chart), read(t, release, chart)) {
 		t.Error("the registry has another chart than the release")
 	}
 	chart, err := crane.Digest(charts + "/directx-nri:" + testVersion[1:])
 	want := fmt.Sprintf("image=%s\nimage_digest=%s\nchart=%s/directx-nri\nchart_digest=%s\n", image, pulled, charts, chart)
-	if err != nil || published.String() != want {
-		t.Errorf("published\n%s, want\n%s (%v)", published.String(), want, err)
+	if err != nil || published != want {
+		t.Errorf("published\n%s, want\n%s (%v)", published, want, err)
+	}
+	if _, stderr, err := publish(); err == nil || !strings.Contains(stderr, image+":"+testVersion+" exists") {
+		t.Errorf("an existing release is published: %v\n%s", err, stderr)
 	}
 }
 
