@@ -103,7 +103,7 @@ func (r *run) pluginConfig() deviceplugin.Config {
 func (r *run) newKubeletInjection() *kubeletInjection {
 	r.log.Warn("The kubelet gives containers their GPUs (injection: kubelet): there are no extra mounts and no GPUs for containers outside Kubernetes, " +
 		"a restarted container has the driver files of its admission, and starts even if its GPU is gone; see docs/windows.md#kubelet-injection")
-	if r.compiler.NodeOS == "windows" && !r.policy.AssignsByClass() {
+	if r.compiler.NodeOS == "windows" && r.policy.Assignment != policy.AssignByClass {
 		r.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
 	}
 	return &kubeletInjection{

@@ -48,27 +48,22 @@ type shim struct {
 // Linux, main does not return if the real shim is started.
 func (s *shim) main() int {
 	s.container.ID = filepath.Base(s.bundle) // containerd names a bundle by its container.
-	status, err := s.run()
-	if err != nil {
-		if s.isStart() {
-			decision.LogRefusal(s.log(), s.container, err)
-		}
-		// The line has no newline, because containerd appends to it.
-		fmt.Fprint(s.stderr, errlog.Text(err))
-		return exitFailure
-	}
-	return status
-}
-
-func (s *shim) run() (int, error) {
 	path, err := s.realShim()
 	if err == nil && s.isStart() {
 		err = s.editBundle()
 	}
-	if err != nil {
-		return 0, err
+	if err == nil {
+		var status int
+		if status, err = s.exec(path); err == nil {
+			return status
+		}
 	}
-	return s.exec(path)
+	if s.isStart() {
+		decision.LogRefusal(s.log(), s.container, err)
+	}
+	// The line has no newline, because containerd appends to it.
+	fmt.Fprint(s.stderr, errlog.Text(err))
+	return exitFailure
 }
 
 // realShim returns the path of the shim that runs the container: on Windows the one that was moved aside,

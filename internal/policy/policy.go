@@ -114,9 +114,6 @@ func Default() Policy {
 	}
 }
 
-// AssignsByClass reports whether Windows containers get all GPUs of the node, by their device class.
-func (p Policy) AssignsByClass() bool { return p.Assignment == AssignByClass }
-
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, paths.PolicyFile) }
 

@@ -99,7 +99,7 @@ type builder struct {
 
 func (b *builder) addWindows(d discovery.Device) error {
 	switch {
-	case b.policy.AssignsByClass(): // It includes all devices.
+	case b.policy.Assignment == policy.AssignByClass: // It includes all devices.
 		b.edits.WindowsDevices = []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
 	case d.LocationPath == "":
 		return fmt.Errorf("%w: no location path", ErrNotAssignable)

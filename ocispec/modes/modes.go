@@ -86,7 +86,7 @@ func resolveAssignment(mode policy.Assignment, containerOS string, build uint32)
 func ResolvePolicy(source discovery.Source, p policy.Policy, containerOS string) (discovery.Source, policy.Resolved) {
 	m := Resolve(p, containerOS, win32.WindowsBuild())
 	p.Assignment, p.DriverFiles = m.Assignment, m.DriverFiles
-	if containerOS != "windows" || p.AssignsByClass() {
+	if containerOS != "windows" || p.Assignment == policy.AssignByClass {
 		return source, policy.Resolved{Policy: p}
 	}
 	return unhealthyWithoutPath{source}, policy.Resolved{Policy: p}
