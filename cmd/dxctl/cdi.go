@@ -85,7 +85,8 @@ func generateCDI(ctx context.Context, o *gpuSelection, file string, stdout, stde
 		_, err := stdout.Write(text.Bytes())
 		return err
 	}
-	if err := durable.MakeReadable(filepath.Dir(file)); err != nil {
+	// #nosec G301 -- as the runtimes make it
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
 	if err := durable.Replace(file, text.Bytes(), 0o644); err != nil {

@@ -48,7 +48,7 @@ func TestResolvePolicy(t *testing.T) {
 		ok         bool
 	}{{"windows", policy.AssignByClass, true}, {"windows", policy.AssignByPath, false}, {"linux", policy.AssignAuto, true}} {
 		source, p := ResolvePolicy(devices, policy.Policy{Assignment: test.assignment, DriverFiles: policy.FilesNone}, test.os)
-		if p.AssignsByClass() != (test.assignment == policy.AssignByClass) || (p.DriverFiles == policy.FilesNone) != (test.os == "windows") {
+		if (p.Assignment == policy.AssignByClass) != (test.assignment == policy.AssignByClass) || (p.DriverFiles == policy.FilesNone) != (test.os == "windows") {
 			t.Errorf("%+v: the modes are %s and %s", test, p.Assignment, p.DriverFiles)
 		}
 		listed, err := source.Devices(t.Context())
