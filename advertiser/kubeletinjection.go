@@ -5,47 +5,32 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/sirupsen/logrus"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/directx-nri/directx-nri/advertiser/deviceplugin"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
 
-// kubeletInjection makes the responses to the kubelet that give containers their GPUs if the configuration has
-// injection: kubelet. They have the edits that the NRI plugin and the shim make, as far as a response
-// can express them.
-type kubeletInjection struct {
-	// source has the node's GPUs.
-	source discovery.Source
-	files  gpuedits.Files
-	os     string
-	policy policy.Resolved
-	log    logrus.FieldLogger
-}
-
-// allocate is [deviceplugin.Config.Inject].
-func (i *kubeletInjection) allocate(
-	ctx context.Context, resource string, replicas []allocation.Replica,
-) (*v1beta1.ContainerAllocateResponse, error) {
-	devices, err := discovery.Allocated(ctx, i.source, replicas)
+// inject is [deviceplugin.Config.Inject] if the configuration has injection: kubelet. The response has the edits
+// that the NRI plugin and the shim make, as far as a response can express them.
+func (r *run) inject(ctx context.Context, resource string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+	devices, err := discovery.Allocated(ctx, r.source, replicas)
 	if err != nil {
 		return nil, errlog.WithRemedy(err, errlog.RunDoctor)
 	}
 	for n := range devices {
 		devices[n].LibraryPath = nil // It would replace the image's LD_LIBRARY_PATH.
 	}
-	edits, skipped, err := gpuedits.Build(i.os, devices, nil, i.files, i.policy)
+	edits, skipped, err := gpuedits.Build(r.compiler.NodeOS, devices, nil, r.files, r.policy)
 	if err != nil {
 		return nil, errlog.WithRemedy(err, errlog.RunDoctor)
 	}
 	for _, file := range skipped {
-		i.log.WithField("resource", resource).Warn(file)
+		r.log.WithField("resource", resource).Warn(file)
 	}
 	return newResponse(edits)
 }

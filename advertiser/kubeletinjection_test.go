@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/advertiser/deviceplugin"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
@@ -40,8 +41,9 @@ func linuxGPU(name string) discovery.Device {
 	}
 }
 
-func testKubeletInjection(os string, p policy.Policy, devices ...discovery.Device) *kubeletInjection {
-	return &kubeletInjection{source: discovery.Static(devices), files: hostfiles.Assumed{}, os: os, log: testutil.Quiet(), policy: policy.Resolved{Policy: p}}
+func testRun(os string, p policy.Policy, devices ...discovery.Device) *run {
+	d := New(Options{}, config.Compiler{NodeOS: os}, "v", testutil.Quiet())
+	return &run{Daemon: d, source: discovery.Static(devices), files: hostfiles.Assumed{}, policy: policy.Resolved{Policy: p}}
 }
 
 func TestInject(t *testing.T) {
@@ -76,12 +78,12 @@ func TestInject(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			noDefaults := map[pci.Vendor]policy.RuntimeFiles{pci.VendorNVIDIA: {Defaults: new(false)}}
-			i := testKubeletInjection(test.os, policy.Policy{RuntimeFiles: noDefaults}, windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), unhealthy, linux, linuxGPU("1"))
+			r := testRun(test.os, policy.Policy{RuntimeFiles: noDefaults}, windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), unhealthy, linux, linuxGPU("1"))
 			var replicas []allocation.Replica
 			for _, id := range test.ids {
 				replicas = append(replicas, allocation.Replica{InstanceID: id, UUID: "GPU-of-" + id})
 			}
-			got, err := i.allocate(t.Context(), "x/y", replicas)
+			got, err := r.inject(t.Context(), "x/y", replicas)
 			if test.err != "" {
 				testutil.CheckError(t, "inject", err, test.err)
 				if isRequest := errors.Is(err, deviceplugin.ErrInvalidRequest); isRequest != test.notExpressible {
@@ -99,8 +101,8 @@ func TestInject(t *testing.T) {
 // TestInjectedUUID: the record of an allocation has the UUID that its source does not query again.
 func TestInjectedUUID(t *testing.T) {
 	t.Parallel()
-	i := testKubeletInjection("windows", policy.Policy{VisibilityHints: true}, windowsGPU("1B00", "nv.inf"))
-	answer, err := i.allocate(t.Context(), "x/y", []allocation.Replica{{InstanceID: `PCI\1B00`, UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"}})
+	r := testRun("windows", policy.Policy{VisibilityHints: true}, windowsGPU("1B00", "nv.inf"))
+	answer, err := r.inject(t.Context(), "x/y", []allocation.Replica{{InstanceID: `PCI\1B00`, UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"}})
 	if got := answer.GetEnvs()["DIRECTX_DEVICES"]; err != nil || !strings.Contains(got, "GPU-8932f937") {
 		t.Errorf("%s, %v", got, err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
@@ -35,13 +36,14 @@ type run struct {
 	// configured is the injection of the configuration, which can be auto.
 	configured policy.Injection
 	source     discovery.Source
+	files      gpuedits.Files // of the node
 	recorder   *allocation.Recorder
 }
 
 // advertise runs the device plugin with the policy p until ctx ends, or returns [errNewRun]. It waits while the
 // node has no GPU, and while its records cannot be used.
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) (err error) {
-	r := run{Daemon: d, configured: p.Injection}
+	r := run{Daemon: d, configured: p.Injection, files: hostfiles.Root(d.options.HostRoot)}
 	if err := d.retryUntilReady(ctx, func() error { return r.open(ctx, p) }); err != nil {
 		return err
 	}
@@ -91,24 +93,18 @@ func (r *run) pluginConfig() deviceplugin.Config {
 		Metrics: r.metrics, Log: r.log, OnDevices: r.writeLabels,
 	}
 	if r.policy.Injection == policy.InjectByKubelet {
-		c.Inject = r.newKubeletInjection().allocate
+		c.Inject = r.inject
+		r.log.Warn("The kubelet gives containers their GPUs (injection: kubelet): there are no extra mounts and no GPUs for containers outside Kubernetes, " +
+			"a restarted container has the driver files of its admission, and starts even if its GPU is gone; see docs/windows.md#kubelet-injection")
+		if r.compiler.NodeOS == "windows" && r.policy.Assignment != policy.AssignByClass {
+			r.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
+		}
 	}
 	if r.policy.Injection == policy.InjectByNRI {
 		// The list does not depend on this: until the plugin runs again, PreStartContainer makes containers wait.
 		c.CheckStart = func(ctx context.Context) error { return readiness.CheckPlugin(ctx, r.options.RuntimeDir) }
 	}
 	return c
-}
-
-func (r *run) newKubeletInjection() *kubeletInjection {
-	r.log.Warn("The kubelet gives containers their GPUs (injection: kubelet): there are no extra mounts and no GPUs for containers outside Kubernetes, " +
-		"a restarted container has the driver files of its admission, and starts even if its GPU is gone; see docs/windows.md#kubelet-injection")
-	if r.compiler.NodeOS == "windows" && r.policy.Assignment != policy.AssignByClass {
-		r.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
-	}
-	return &kubeletInjection{
-		source: r.source, files: hostfiles.Root(r.options.HostRoot), os: r.compiler.NodeOS, policy: r.policy, log: r.log,
-	}
 }
 
 // listDevices lists the GPUs of the node, as unhealthy while containers would not start with them. It returns

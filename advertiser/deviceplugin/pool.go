@@ -13,7 +13,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -50,13 +49,10 @@ func newGPU(d discovery.Device, replicas int) gpu {
 	return gpu{Device: d, key: allocation.GPUKey(d.InstanceID), offered: replicas}
 }
 
-// driver is what GPUs must have in common to be used by one program together.
-type driver struct {
-	vendor  pci.Vendor
-	version string
+// hasDriverOf reports whether g and other have the same driver, so that one program can use both.
+func (g gpu) hasDriverOf(other gpu) bool {
+	return g.VendorID == other.VendorID && g.DriverVersion == other.DriverVersion
 }
-
-func (g gpu) driver() driver { return driver{g.VendorID, g.DriverVersion} }
 
 // offers reports whether the replica with a number can be allocated.
 func (g gpu) offers(number int) bool {
@@ -209,7 +205,7 @@ func (p *pool) validate(replicaIDs []string) ([]allocation.Replica, error) {
 		chosen = append(chosen, g)
 		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: g.InstanceID, UUID: g.UUID})
 	}
-	isOther := func(g gpu) bool { return g.driver() != chosen[0].driver() }
+	isOther := func(g gpu) bool { return !g.hasDriverOf(chosen[0]) }
 	if p.rule.MixedDrivers != policy.AllowMixed && slices.ContainsFunc(chosen, isOther) {
 		return nil, p.mixedDriversError(chosen, len(replicaIDs))
 	}

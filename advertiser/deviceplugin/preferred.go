@@ -101,7 +101,7 @@ func (p *pool) candidates(available, mustInclude []string) ([]*candidate, error)
 // available replicas, nil if there is none. No other driver has a replica that must be included.
 func (p *pool) ofOneDriver(all []*candidate, need int) (best []*candidate) {
 	for _, first := range slices.SortedStableFunc(slices.Values(all), p.order) {
-		isOther := func(c *candidate) bool { return c.driver() != first.driver() }
+		isOther := func(c *candidate) bool { return !c.hasDriverOf(first.gpu) }
 		group := slices.DeleteFunc(slices.Clone(all), isOther)
 		if countFree(group) < need || slices.ContainsFunc(all, func(c *candidate) bool { return isOther(c) && c.chosen > 0 }) {
 			continue

@@ -92,26 +92,21 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	return response, nil
 }
 
-// allocate validates the whole request before it records anything. It returns the
-// IDs of all records, also with an error.
-func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, []allocation.ID, error) {
+// allocate returns the response, and the IDs of all records, also with an error.
+func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest) (response *v1beta1.AllocateResponse, records []allocation.ID, err error) {
 	pool, _ := s.current()
-	var containers [][]allocation.Replica
+	response = &v1beta1.AllocateResponse{}
 	for _, container := range request.GetContainerRequests() {
 		replicas, err := pool.validate(container.GetDevicesIds())
 		if err != nil {
-			return nil, nil, err
+			return nil, records, err
 		}
-		containers = append(containers, replicas)
-	}
-	response, records := &v1beta1.AllocateResponse{}, []allocation.ID{}
-	for _, replicas := range containers {
 		if s.config.Inject != nil {
-			container, err := s.config.Inject(ctx, s.resource, replicas)
+			injected, err := s.config.Inject(ctx, s.resource, replicas)
 			if err != nil {
 				return nil, nil, fmt.Errorf("allocate %s: %w", s.resource, err)
 			}
-			response.ContainerResponses = append(response.ContainerResponses, container)
+			response.ContainerResponses = append(response.ContainerResponses, injected)
 			continue
 		}
 		id, err := s.config.Recorder.Record(ctx, allocation.Record{Resource: s.resource, Replicas: replicas})

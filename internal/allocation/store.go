@@ -52,14 +52,12 @@ type Store struct{ dir string }
 func OpenStore(dir string) *Store { return &Store{dir} }
 
 func (s *Store) readRecord(id ID) (r Record, err error) {
-	err = s.readFile(s.path(id, recordSuffix), &r)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return Record{}, fmt.Errorf("%w (%s)", ErrNotFound, s.path(id, recordSuffix))
-	case err != nil:
+	path := s.path(id, recordSuffix)
+	if err := s.readFile(path, &r); err != nil {
 		return Record{}, err
-	case r.ID != id || r.Resource == "" || len(r.Replicas) == 0:
-		return Record{}, fmt.Errorf("%w: %s is of another allocation, or incomplete", ErrUnreadable, s.path(id, recordSuffix))
+	}
+	if r.ID != id || r.Resource == "" || len(r.Replicas) == 0 {
+		return Record{}, fmt.Errorf("%w: %s is of another allocation, or incomplete", ErrUnreadable, path)
 	}
 	return r, nil
 }
@@ -67,16 +65,15 @@ func (s *Store) readRecord(id ID) (r Record, err error) {
 // readBinding returns the binding of a record; ok is false if no container has presented its
 // ID yet.
 func (s *Store) readBinding(id ID) (b binding, ok bool, err error) {
-	err = s.readFile(s.path(id, bindingSuffix), &b)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	path := s.path(id, bindingSuffix)
+	err = s.readFile(path, &b)
+	if errors.Is(err, ErrNotFound) {
 		return binding{}, false, nil
-	case err != nil:
-		return binding{}, false, err
-	case b.ID != id:
-		return binding{}, false, fmt.Errorf("%w: %s is of another allocation", ErrUnreadable, s.path(id, bindingSuffix))
 	}
-	return b, true, nil
+	if err == nil && b.ID != id {
+		err = fmt.Errorf("%w: %s is of another allocation", ErrUnreadable, path)
+	}
+	return b, err == nil, err
 }
 
 // isBound reports whether the record is bound to holder. If it is bound to another container,
@@ -107,7 +104,8 @@ func (s *Store) Bind(id ID, holder Holder) error {
 	record := s.path(id, recordSuffix)
 	bound, err := s.isBound(id, holder)
 	if err == nil && !bound && durable.Exists(record) {
-		err = s.createBinding(binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
+		data, _ := json.Marshal(binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
+		err = durable.Create(s.path(id, bindingSuffix), data, 0o600)
 	}
 	if errors.Is(err, fs.ErrExist) { // Another process has bound the record in the meantime.
 		_, err = s.isBound(id, holder)
@@ -118,29 +116,22 @@ func (s *Store) Bind(id ID, holder Holder) error {
 	return err
 }
 
-func (s *Store) createBinding(b binding) error {
-	data, err := json.Marshal(b)
-	if err == nil {
-		err = durable.Create(s.path(b.ID, bindingSuffix), data, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("bind allocation %s: %w", b.ID, err)
-	}
-	return nil
-}
-
 func (s *Store) path(id ID, suffix string) string {
 	return filepath.Join(s.dir, string(id)+suffix)
 }
 
 // readFile decodes a file of an allocation. It reads nothing if other accounts can
-// write to the directory. The error matches [fs.ErrNotExist] if there is no file. Unknown fields are
+// write to the directory. The error matches [ErrNotFound] if there is no file. Unknown fields are
 // ignored: a newer version can have written them.
 func (s *Store) readFile(path string, into any) error {
-	if err := access.CheckPrivate(s.dir); err != nil {
-		return fmt.Errorf("read allocation record: %w", err)
+	var data []byte
+	err := access.CheckPrivate(s.dir)
+	if err == nil {
+		data, err = durable.Read(path, maxFileBytes)
 	}
-	data, err := durable.Read(path, maxFileBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w (%s)", ErrNotFound, path)
+	}
 	if err != nil {
 		return fmt.Errorf("read allocation record: %w", err)
 	}
