@@ -5,7 +5,6 @@ package nodelabels
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -86,8 +85,8 @@ func Write(path string, labels map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		text += name + "=" + labels[name] + "\n"
 	}
-	// #nosec G301 G302 -- node-feature-discovery reads it, and does not run as root.
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	// node-feature-discovery reads it, and does not run as root.
+	if err := durable.MakeReadable(filepath.Dir(path)); err != nil {
 		return err
 	}
 	return durable.Update(path, []byte(text), 0o644)

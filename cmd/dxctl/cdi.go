@@ -85,8 +85,7 @@ func generateCDI(ctx context.Context, o *gpuSelection, file string, stdout, stde
 		_, err := stdout.Write(text.Bytes())
 		return err
 	}
-	// #nosec G301 -- as the runtimes make it
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+	if err := durable.MakeReadable(filepath.Dir(file)); err != nil {
 		return err
 	}
 	if err := durable.Replace(file, text.Bytes(), 0o644); err != nil {

@@ -46,7 +46,11 @@ func UnknownResult(err error) error { return statusError{err, exitUnknown} }
 // Main runs command with the arguments of the process until it returns or a signal
 // arrives, and returns the exit status. It prints the error of command.
 func Main(command *cobra.Command) int {
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	stops := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // As with nohup.
+		stops = append(stops, syscall.SIGHUP)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), stops...)
 	defer cancel()
 	return run(ctx, command, os.Args[1:], os.Stdout, os.Stderr)
 }

@@ -104,6 +104,21 @@ func Retry(do func() error, temporary ...error) error {
 	}
 }
 
+// MakeReadable creates a directory that all users can read, and its missing parents, whatever the umask is.
+func MakeReadable(dir string) error {
+	if Exists(dir) {
+		return nil
+	}
+	if err := MakeReadable(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	// #nosec G301 G302 -- They have no secrets.
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o755)
+}
+
 // Exists reports whether there is a file at path. It returns true if that is unknown.
 func Exists(path string) bool {
 	_, err := os.Lstat(path)

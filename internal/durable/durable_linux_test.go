@@ -39,3 +39,19 @@ func TestFilesAreSynced(t *testing.T) {
 		}
 	}
 }
+
+//nolint:paralleltest // The umask is that of the process.
+func TestMakeReadable(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o077))
+	dir := t.TempDir() // of mode 0700, which stays
+	for range 2 {
+		testutil.NoError(t, MakeReadable(filepath.Join(dir, "a", "b")))
+	}
+	for path, want := range map[string]os.FileMode{"": 0o700, "a": 0o755, "a/b": 0o755} {
+		info, err := os.Stat(filepath.Join(dir, path))
+		testutil.NoError(t, err)
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%q has mode %o, want %o", path, got, want)
+		}
+	}
+}
