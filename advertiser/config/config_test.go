@@ -213,6 +213,8 @@ func TestCompileRefuses(t *testing.T) {
 		"space at an end":       {rules("{name: a.b/c, match: {description: 'T4 '}}"), "resources[0].match.description: not valid: want one line"},
 		"memory":                {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8 XB}}}"), "resources[0].match.dedicatedMemory.min: not valid: want bytes"},
 		"a version as a number": {rules("{name: a.b/c, match: {driverVersion: {min: 31.10}}}"), "resources[0].match.driverVersion.min: got number, want string"},
+		"NVIDIA's version":      {rules("{name: a.b/c, match: {driverVersion: {min: '552.22'}}}"), "resources[0].match.driverVersion.min: not valid: want a Windows version of 1 to 4 numbers, such as 31.0.15.5222, whose"},
+		"NVIDIA's series":       {rules("{name: a.b/c, match: {driverVersion: {max: '552'}}}"), "resources[0].match.driverVersion.max: not valid: want a Windows version"},
 		"version too large":     {rules("{name: a.b/c, match: {driverVersion: {min: 31.0.0.65536}}}"), "not valid: want 1 to 4 numbers up to 65535"},
 		"versions upside down":  {rules("{name: a.b/c, match: {driverVersion: {min: 31.0.1, max: 31.0.0}}}"), "resources[0].match.driverVersion: max is less than min"},
 

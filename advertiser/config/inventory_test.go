@@ -20,6 +20,9 @@ func device(lines ...string) string {
 	return inventoryHead + "- instanceID: a\n  " + strings.Join(lines, "\n  ") + "\n"
 }
 
+// guestPath is the location path of a GPU in a virtual machine of Azure or Hyper-V.
+const guestPath = "ACPI(_SB_)#ACPI(VMOD)#ACPI(VMBS)#VMBUS({44c4f61d-4444-4400-9d52-802e27ede19f}#{711dad3a-73ce-468b-90a9-ede6906841b2})#PCI(0000)"
+
 func TestParseInventory(t *testing.T) {
 	t.Parallel()
 	const file = inventoryHead + `- instanceID: 'PCI\VEN_8086&DEV_56C0\3&11583659&0&10'
@@ -82,7 +85,10 @@ func TestParseInventoryAccepts(t *testing.T) {
 		"vendor of the instance ID": {inventoryHead + `- instanceID: 'pci\ven_1002&DEV_1'`, discovery.Device{InstanceID: `pci\ven_1002&DEV_1`, VendorID: pci.VendorAMD}},
 		"200 characters":            {inventoryHead + "- instanceID: " + strings.Repeat("ä", 200), discovery.Device{InstanceID: strings.Repeat("ä", 200)}},
 		"the most memory":           {device("dedicatedMemory: 9999999Ti"), discovery.Device{InstanceID: "a", DedicatedMemory: 9999999 << 40}},
-		"ACPI location path":        {device("locationPath: ACPI(_SB_)#ACPI(PCI0)#ACPI(GFX0)"), discovery.Device{InstanceID: "a", LocationPath: "ACPI(_SB_)#ACPI(PCI0)#ACPI(GFX0)"}},
+		"location path of a virtual machine": {
+			device("locationPath: '" + guestPath + "'"), discovery.Device{InstanceID: "a", LocationPath: guestPath},
+		},
+		"ACPI location path": {device("locationPath: ACPI(_SB_)#ACPI(PCI0)#ACPI(GFX0)"), discovery.Device{InstanceID: "a", LocationPath: "ACPI(_SB_)#ACPI(PCI0)#ACPI(GFX0)"}},
 	} {
 		got, err := ParseInventory([]byte(test.text))
 		if diff := cmp.Diff([]discovery.Device{test.want}, got); err != nil || diff != "" {
@@ -118,6 +124,7 @@ func TestParseInventoryRefuses(t *testing.T) {
 		"UUID twice":            {two("uuid", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-8932F937-d72c-4106-c12f-20bd9faed9f6"), "devices[1].uuid: the same"},
 		"PCI address twice":     {two("pciAddress", "'0000:1B:00.0'", "'0000:1b:00.0'"), "devices[1].pciAddress: the same"},
 		"vendor of the ID":      {inventoryHead + "- instanceID: 'PCI\\VEN_10DE&DEV_1'\n  vendorID: amd\n", "devices[0].vendorID: amd is not the vendor in the instance ID, nvidia"},
+		"no location path":      {device("locationPath: 'VMBUS({44c4f61d}#PCI(0000)'"), "devices[0].locationPath: not valid: want a location path"},
 		"location path not hex": {device("locationPath: PCIROOT(0)#PCI(1G00)"), "devices[0].locationPath"},
 		"LUID as a number":      {device("luid: 49909"), "devices[0].luid: got number, want string"},
 		"store path relative":   {device("driver: {storePath: 'Windows\\x'}"), "devices[0].driver.storePath"},

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,6 +112,33 @@ func TestFlagsRefusals(t *testing.T) {
 		got := transcript(t, t.TempDir(), line)
 		if !strings.Contains(got, want) || strings.Count(got, "\n") != 3 {
 			t.Errorf("%s prints\n%s, want %q", line, got, want)
+		}
+	}
+}
+
+// TestLocationPathOfAGuest: the GPUs of Azure's and Hyper-V's virtual machines have location paths with braces, and with a # that
+// does not separate elements.
+func TestLocationPathOfAGuest(t *testing.T) {
+	t.Parallel()
+	const guest = "ACPI(_SB_)#ACPI(VMOD)#ACPI(VMBS)#VMBUS({44c4f61d-4444-4400-9d52-802e27ede19f}#{711dad3a-73ce-468b-90a9-ede6906841b2})#PCI(0000)"
+	inventory := privateFile(t, "gpus.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices:\n"+
+		"- {instanceID: other, display: true, locationPath: PCIROOT(0)#PCI(1B00)}\n- {instanceID: a, display: true, locationPath: '"+guest+"'}\n")
+	file := configFile(t, "resources: [{name: a.b/guest, match: {locationPath: '*#VMBUS({44c4f61d-*}#{*})#PCI(0000)'}}]\n")
+	for _, test := range []struct {
+		stdin string
+		args  []string
+		want  string
+	}{
+		{"", []string{"devices", strings.ToLower(guest)}, "resource: a.b/guest\n"},
+		{"", []string{"flags", "--for", "ctr", "--container-os", "windows", "--gpus", guest + ",0"}, "--device\nvpci-location-path://" + guest + "\n--device\n"},
+		{"", []string{"flags", "--for", "nerdctl", "--container-os", "windows", "--gpus", guest}, "--device\nvpci-location-path://" + guest + "\n"},
+		{"", []string{"flags", "--with-shim", "--container-os", "windows", "--gpus", guest}, "--env\nDIRECTX_VISIBLE_DEVICES=" + guest + "\n"},
+		{`{"windows":{},"annotations":{"directx.microsoft.com/visible-devices":"0, ` + guest + `"}}`, []string{"spec", "-"}, "id: " + guest + "\n"},
+		{`{"windows":{"devices":[{"id":"` + guest + `","idType":"vpci-location-path"}]}}`, []string{"spec", "-"}, `"locationPath":"` + guest + `"`},
+	} {
+		args := slices.Concat(test.args[:1], []string{"--inventory", inventory, "--config", file}, test.args[1:])
+		if stdout, stderr, err := runCommand(t.Context(), t, test.stdin, args...); err != nil || !strings.Contains(stdout, test.want) {
+			t.Errorf("%q: %v, want %q in %s%s", test.args, err, test.want, stdout, stderr)
 		}
 	}
 }
