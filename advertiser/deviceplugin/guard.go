@@ -70,41 +70,35 @@ func (g *allocateGuard) interrupt() {
 	g.events++
 }
 
-// allocateCall is a call of Allocate.
-type allocateCall struct {
-	// event is the number of the event of its beginning, 0 if another call was in flight.
-	event int
-	delay <-chan time.Time
-}
-
-func (g *allocateGuard) begin() (call allocateCall) {
+// begin begins a call of Allocate. It returns the number of the event of its beginning, 0 if another call is in
+// flight, and a channel that receives a value after answerDelay.
+func (g *allocateGuard) begin() (event int, delay <-chan time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inFlight++
 	g.events++
-	call.delay = time.After(g.answerDelay)
 	if g.inFlight == 1 {
-		call.event = g.events
+		event = g.events
 	}
-	return call
+	return event, time.After(g.answerDelay)
 }
 
 var errConcurrent = errors.New(
 	"another allocation began at the same time, and concurrent allocations can crash the kubelet of Windows (kubernetes#136021); the kubelet tries again soon")
 
-// end ends a call that succeeded, or failed with err. It returns after answerDelay. Its error is err, or
+// end ends a call that succeeded, or failed with err. It returns after the delay of begin. Its error is err, or
 // errConcurrent if another allocation was in flight, began or failed meanwhile.
-func (g *allocateGuard) end(ctx context.Context, call allocateCall, err error) error {
+func (g *allocateGuard) end(ctx context.Context, event int, delay <-chan time.Time, err error) error {
 	if err == nil {
 		select {
 		case <-ctx.Done():
 			err = context.Cause(ctx)
-		case <-call.delay:
+		case <-delay:
 		}
 	}
 	g.mu.Lock()
 	g.inFlight--
-	overlaps := g.events != call.event
+	overlaps := g.events != event
 	g.mu.Unlock()
 	if err == nil && !overlaps {
 		signal(g.succeeded)

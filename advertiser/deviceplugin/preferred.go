@@ -40,15 +40,12 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 			ErrInvalidRequest, size, p.resource, len(mustInclude), countFree(all))
 	}
 	candidates := p.ofOneDriver(all, need)
-	if candidates == nil && p.rule.MixedDrivers != policy.AllowMixed {
+	if candidates == nil {
 		var gpus []gpu
 		for _, c := range all {
 			gpus = append(gpus, c.gpu)
 		}
 		return nil, p.mixedDriversError(gpus, size)
-	}
-	if candidates == nil {
-		candidates = all
 	}
 	ids := slices.Clone(mustInclude)
 	for range need {
@@ -98,7 +95,8 @@ func (p *pool) candidates(available, mustInclude []string) ([]*candidate, error)
 }
 
 // ofOneDriver returns the candidates of the driver with the most GPUs, up to need, of those that have need
-// available replicas, nil if there is none. No other driver has a replica that must be included.
+// available replicas. No other driver has a replica that must be included. If there is none, it returns all if
+// drivers can be mixed, otherwise nil.
 func (p *pool) ofOneDriver(all []*candidate, need int) (best []*candidate) {
 	for _, first := range slices.SortedStableFunc(slices.Values(all), p.order) {
 		isOther := func(c *candidate) bool { return !c.hasDriverOf(first.gpu) }
@@ -109,6 +107,9 @@ func (p *pool) ofOneDriver(all []*candidate, need int) (best []*candidate) {
 		if best == nil || min(len(group), need) > min(len(best), need) {
 			best = group
 		}
+	}
+	if best == nil && p.rule.MixedDrivers == policy.AllowMixed {
+		return all
 	}
 	return best
 }

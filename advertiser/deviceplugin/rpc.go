@@ -73,9 +73,9 @@ func (s *server) GetPreferredAllocation(
 // Allocate implements v1beta1.DevicePluginServer: either all containers of the request get what they
 // request, or none does.
 func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
-	call := s.guard.begin()
+	event, delay := s.guard.begin()
 	response, records, err := s.allocate(ctx, request)
-	if err := s.guard.end(ctx, call, err); err != nil {
+	if err := s.guard.end(ctx, event, delay, err); err != nil {
 		for _, id := range records {
 			err = errors.Join(err, s.config.Recorder.End(id))
 		}
