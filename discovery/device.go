@@ -69,6 +69,10 @@ type Device struct {
 	SupportsDisplay bool `json:"display"`
 	SupportsCompute bool `json:"compute"`
 
+	// MachineLearningOnly marks a device with Direct3D 12 machine learning and neither graphics nor core
+	// compute, as some neural processors are.
+	MachineLearningOnly bool `json:"machineLearningOnly,omitempty"`
+
 	// Health is whether containers can use the device now.
 	Health Health `json:"health,omitzero"`
 

@@ -164,7 +164,7 @@ func TestPresets(t *testing.T) {
 	for preset, keys := range map[string]string{
 		"preset: tensorworks\nreplicas: 4\n": "replicas: 4\nassignmentMode: location-path\nresources:\n" +
 			"- {name: directx.microsoft.com/display, match: {kind: display, integrated: false, detachable: false}}\n" +
-			"- {name: directx.microsoft.com/compute, match: {kind: compute, integrated: false, detachable: false}}\n",
+			"- {name: directx.microsoft.com/compute, match: {kind: compute, integrated: false, detachable: false, machineLearningOnly: false}}\n",
 		"preset: microsoft\n":                     "assignmentMode: class-guid\nresources: [{name: microsoft.com/directx, match: {kind: display, description: '*nvidia*'}}]\n",
 		"assignmentMode: auto\npreset: alibaba\n": "resources: [{name: windows.alibabacloud.com/directx, match: {kind: display}}]\n",
 	} {

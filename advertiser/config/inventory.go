@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
@@ -58,6 +59,7 @@ func ParseInventory(data []byte) ([]discovery.Device, error) {
 	if err := checkDevices(devices); err != nil {
 		return nil, err
 	}
+	nvidia.DropOnly(devices)
 	return devices, nil
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -103,6 +104,22 @@ func TestParseInventoryAccepts(t *testing.T) {
 	got, err := ParseInventory([]byte(anchors))
 	if diff := cmp.Diff([]discovery.Device{{InstanceID: "a", DeviceNodes: nodes}, {InstanceID: "b", DeviceNodes: nodes}}, got); diff != "" || err != nil {
 		t.Errorf("anchors: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// The only NVIDIA GPU of a node has no UUID, because not all programs can parse it in CUDA_VISIBLE_DEVICES.
+func TestInventoryUUIDs(t *testing.T) {
+	t.Parallel()
+	const gpu = "- instanceID: 'PCI\\VEN_10DE&DEV_2684\\%d'\n  uuid: GPU-52a3a85d-3c55-ca3a-a955-82c69ed360f%[1]d\n"
+	for n := 1; n <= 2; n++ {
+		text := inventoryHead + "- {instanceID: 'PCI\\VEN_8086&DEV_1\\0'}\n"
+		for i := range n {
+			text += fmt.Sprintf(gpu, i)
+		}
+		devices, err := ParseInventory([]byte(text))
+		if err != nil || len(devices) != n+1 || (devices[n].UUID != "") != (n == 2) {
+			t.Errorf("%d of NVIDIA: %+v, %v", n, devices, err)
+		}
 	}
 }
 

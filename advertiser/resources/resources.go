@@ -84,7 +84,8 @@ func matches(d discovery.Device, m policy.Match) bool {
 		(m.DedicatedMemory.Max == 0 || d.DedicatedMemory <= m.DedicatedMemory.Max) &&
 		versionInRange(d.DriverVersion, m.DriverVersion) &&
 		flagMatches(m.Integrated, d.Integrated) &&
-		flagMatches(m.Detachable, d.Detachable)
+		flagMatches(m.Detachable, d.Detachable) &&
+		flagMatches(m.MachineLearningOnly, d.MachineLearningOnly)
 }
 
 func flagMatches(want *bool, value bool) bool { return want == nil || *want == value }

@@ -56,6 +56,7 @@ func TestMatches(t *testing.T) {
 		{name: "unknown driver version, to", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{65535}}}, change: version("beta")},
 		{name: "a driver version of three parts is not known", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{65535}}}, change: version("535.104.5")},
 		{name: "a driver version with too large a part is not known", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{65535}}}, change: version("1.0.0.65536")},
+		{name: "no core compute", match: policy.Match{MachineLearningOnly: &no}, change: func(d *discovery.Device) { d.MachineLearningOnly = true }},
 		{name: "not integrated", match: policy.Match{Integrated: &no}, want: true},
 		{name: "integrated", match: policy.Match{Integrated: &yes}},
 		{name: "integrated, as required", match: policy.Match{Integrated: &yes}, change: func(d *discovery.Device) { d.Integrated = true }, want: true},

@@ -101,7 +101,7 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 		fmt.Fprintf(stderr, "dxctl: left out: environment variable %s, which PowerShell cannot pass on\n", gpuedits.DevicesVariable)
 	}
 	if _, ok := ocispec.LookupEnv(o.containerOS, edits.Env, "LD_LIBRARY_PATH"); ok {
-		fmt.Fprintln(stderr, "dxctl: LD_LIBRARY_PATH replaces that of the image; with --with-shim, directories are appended to it")
+		fmt.Fprintln(stderr, "dxctl: LD_LIBRARY_PATH replaces that of the image; with --with-shim, directories are added to it")
 	}
 	return flags, nil
 }

@@ -3,7 +3,6 @@
 package dxg
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,77 +14,115 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
 // driversDir is where WSL shares the host's driver packages.
 const driversDir = wslDir + "/drivers"
 
-// addFiles adds the device node and the user-mode driver to d.
+// libDir has the libraries of all drivers, and NVIDIA's nvidia-smi. In VMs of Hyper-V, that can be in installedSMI.
+const (
+	libDir       = wslDir + "/lib"
+	installedSMI = "/usr/bin/nvidia-smi"
+)
+
+// addFiles adds the device node and the user-mode driver to d. If containers could not use the GPU without a missing
+// part, d is unhealthy.
 //
 // The driver store directory is one read-only mount, because drivers load files that they do not
 // list. If the driver package is unknown, all packages are mounted. Each file of /usr/lib/wsl/lib is
 // a mount of its own, because extra mounts go into the same directory, and nothing can be mounted in
 // a read-only one. Files of other vendors are left out.
 //
-// Programs find the libraries by LD_LIBRARY_PATH ([discovery.Device.LibraryPath]), in which the
-// container's own value comes first. A file in /etc/ld.so.conf.d would need ldconfig:
-// nvidia-container-toolkit runs it in a hook at each container's start, and the file system of a
-// container may be read-only.
+// Programs find the libraries by LD_LIBRARY_PATH ([discovery.Device.LibraryPath]). A file in
+// /etc/ld.so.conf.d would need ldconfig: nvidia-container-toolkit runs it in a hook at each container's start,
+// and the file system of a container may be read-only.
 func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 	d.DeviceNodes = []discovery.DeviceNode{{Path: DefaultDevice, ContainerPath: DefaultDevice}}
-	if name := driverPackage(a.storePath); name != "" {
-		d.DriverStorePath = filepath.Join(driversDir, name)
+	d.LibraryPath = []string{libDir}
+	if d.Kind() == discovery.KindNone {
+		return
 	}
-	mounted, cause := d.DriverStorePath, ""
+	problems := slices.DeleteFunc([]string{addPackage(d, shared.root, a), addLibraries(d, shared)}, func(p string) bool { return p == "" })
+	if d.Health.OK() {
+		d.Health.Reason = strings.Join(problems, "; ")
+	}
+}
+
+// addPackage adds the driver package. It returns why containers could not use the driver, "" if they can.
+func addPackage(d *discovery.Device, root hostfiles.Root, a adapterProperties) (problem string) {
+	isCompute := d.Kind() == discovery.KindCompute
+	packages, err := findDirectory(root, driversDir)
+	if err == nil && isEmpty(packages) {
+		err = errors.New(driversDir + " is empty")
+	}
+	if err != nil {
+		return "the VM has no user-mode driver: " + err.Error()
+	}
+	dir, name := "", driverPackage(a.storePath)
 	switch {
 	case a.storeErr != nil:
-		cause = "its driver store path is unknown: " + errnoText(a.storeErr)
-	case mounted == "":
-		cause = "its driver store path has no package"
+		err = fmt.Errorf("its driver store path is unknown: %s", errnoText(a.storeErr))
+	case name == "":
+		err = errors.New("its driver store path has no package")
+	default:
+		dir = filepath.Join(driversDir, name)
+		_, err = findDirectory(root, dir)
 	}
-	packages, err := findDirectory(shared.root, mounted)
-	if cause != "" || err != nil {
-		cause, mounted = cmp.Or(cause, errlog.Text(err)), driversDir
-		packages, err = findDirectory(shared.root, mounted)
-	}
-	if err == nil {
-		d.Libraries = []discovery.Library{{Source: mounted, Destination: mounted}}
-	}
-	d.LibraryPath = []string{wslDir + "/lib"}
+	d.DriverStorePath = dir
 	switch {
+	case err != nil && isCompute:
+		markUnsupported(d)
+		return err.Error() + ": whether it has a driver for Linux is unknown"
+	case err != nil && dir != "":
+		return "the host uses a driver that the VM does not have: " + err.Error()
 	case err != nil:
-		markUnhealthy(d, "the VM has no user-mode driver: "+err.Error())
-	case d.Kind() == discovery.KindNone:
-	case cause != "" && d.Kind() == discovery.KindCompute:
-		markUnsupported(d, cause+": whether it has a driver for Linux is unknown")
-	case cause != "":
-		d.Notes = append(d.Notes, cause+"; containers get all of "+driversDir)
-	case !hasLibrary(packages):
-		markUnsupported(d, d.DriverStorePath+" has no shared library, so it has no driver for Linux")
-	case d.VendorID == pci.VendorIntel:
-		// Libraries there load others by name.
-		d.LibraryPath = append(d.LibraryPath, d.DriverStorePath)
+		d.Libraries = []discovery.Library{{Source: driversDir, Destination: driversDir}}
+		d.Notes = append(d.Notes, err.Error()+"; containers get all of "+driversDir)
+		return ""
 	}
+	d.Libraries = []discovery.Library{{Source: dir, Destination: dir}}
+	if !hasLibrary(root, dir, 1) {
+		markUnsupported(d)
+		return dir + " has no shared library, so it has no driver for Linux"
+	}
+	if d.VendorID == pci.VendorIntel { // Libraries there load others by name.
+		d.LibraryPath = append(d.LibraryPath, dir)
+	}
+	return ""
+}
+
+// addLibraries adds the shared files. It returns which of them containers would lack, "" if they have what they need.
+func addLibraries(d *discovery.Device, shared libraries) (problem string) {
 	if shared.err != nil {
-		markUnhealthy(d, "the VM has no libraries: "+shared.err.Error())
+		return "the VM has no libraries: " + shared.err.Error()
 	}
-	for _, file := range slices.Sorted(maps.Keys(shared.unusable)) {
+	for _, file := range slices.Sorted(maps.Keys(shared.notes)) {
 		if mayBelongToVendor(filepath.Base(file), d.VendorID) {
-			d.Notes = append(d.Notes, fmt.Sprintf("containers do not get %s: %v", file, shared.unusable[file]))
+			d.Notes = append(d.Notes, shared.notes[file])
 		}
 	}
 	for _, file := range shared.files {
-		name := filepath.Base(file)
-		if !mayBelongToVendor(name, d.VendorID) {
+		if !mayBelongToVendor(filepath.Base(file), d.VendorID) {
 			continue
 		}
 		d.Libraries = append(d.Libraries, discovery.Library{Source: file, Destination: file})
-		if name == "nvidia-smi" {
-			d.Libraries = append(d.Libraries, discovery.Library{Source: file, Destination: "/usr/bin/nvidia-smi"})
+		if file == libDir+"/nvidia-smi" {
+			d.Libraries = append(d.Libraries, discovery.Library{Source: file, Destination: installedSMI})
 		}
 	}
+	required := []string{libDir + "/libdxcore.so"}
+	if d.VendorID == pci.VendorNVIDIA {
+		required = append(required, libDir+"/libcuda.so.1")
+	}
+	missing := slices.DeleteFunc(required, func(file string) bool { return slices.Contains(shared.files, file) })
+	if len(missing) > 0 {
+		return "the VM has no " + strings.Join(missing, " and no ")
+	}
+	if !slices.Contains(shared.files, libDir+"/libd3d12.so") {
+		d.Notes = append(d.Notes, "the VM has no "+libDir+"/libd3d12.so, so programs cannot use Direct3D 12")
+	}
+	return ""
 }
 
 // findDirectory returns the path at which this process finds a directory of the VM.
@@ -100,42 +137,44 @@ func findDirectory(root hostfiles.Root, path string) (string, error) {
 	return local, err
 }
 
-// markUnsupported makes d an unhealthy device without a kind, which is listed but not advertised.
-func markUnsupported(d *discovery.Device, reason string) {
-	markUnhealthy(d, reason)
-	d.SupportsDisplay, d.SupportsCompute = false, false
-}
+// markUnsupported makes d a device without a kind, which is listed but not advertised.
+func markUnsupported(d *discovery.Device) { d.SupportsDisplay, d.SupportsCompute = false, false }
 
 // hasLibrary reports whether a driver package may have a user-mode driver for Linux. AMD's is in a
 // subdirectory. WSL also lists NPUs, which often have no such driver.
 // https://github.com/microsoft/WSL/issues/40445
-func hasLibrary(directory string) bool {
-	root, err := os.OpenRoot(directory)
+func hasLibrary(root hostfiles.Root, dir string, depth int) bool {
+	local, _, err := root.Lookup(dir)
 	if err != nil {
 		return false
 	}
-	defer func() { _ = root.Close() }()
-	for _, pattern := range []string{"*.so", "*.so.[0-9]*", "*/*.so", "*/*.so.[0-9]*"} {
-		if found, _ := fs.Glob(root.FS(), pattern); len(found) > 0 {
-			return true
-		}
-	}
-	return false
+	entries, _ := os.ReadDir(local)
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		isVersion, _ := filepath.Match("*.so.[0-9]*", e.Name()) // The pattern is valid.
+		isLibrary := isVersion || strings.HasSuffix(e.Name(), ".so")
+		mayBeDirectory := e.Type()&(fs.ModeDir|fs.ModeSymlink) != 0
+		return isLibrary || depth > 0 && mayBeDirectory && hasLibrary(root, filepath.Join(dir, e.Name()), depth-1)
+	})
 }
 
-// libraries are the files of /usr/lib/wsl/lib, which all GPUs of a VM share.
+func isEmpty(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) == 0
+}
+
+// libraries are the files of /usr/lib/wsl/lib, which all GPUs of a VM share, and an installed nvidia-smi.
 type libraries struct {
 	root  hostfiles.Root
 	files []string
-	// unusable has the files that cannot be mounted, such as links to nothing, with the reason.
-	unusable map[string]error
+	// notes are about files that containers do not get, or cannot use in part.
+	notes map[string]string
 	// err is why there are no files.
 	err error
 }
 
 func readLibraries(root hostfiles.Root) libraries {
-	l := libraries{root: root, unusable: map[string]error{}}
-	local, err := findDirectory(root, wslDir+"/lib")
+	l := libraries{root: root, notes: map[string]string{}}
+	local, err := findDirectory(root, libDir)
 	if err != nil {
 		l.err = err
 		return l
@@ -143,23 +182,32 @@ func readLibraries(root hostfiles.Root) libraries {
 	entries, err := os.ReadDir(local)
 	l.err = err
 	for _, e := range entries {
-		file := filepath.Join(wslDir, "lib", e.Name())
-		_, info, err := root.Lookup(file)
-		switch {
-		case err != nil:
-			l.unusable[file] = err
-		case info.Mode().IsRegular():
-			l.files = append(l.files, file)
-		}
+		l.add(filepath.Join(libDir, e.Name()))
+	}
+	if !slices.Contains(l.files, libDir+"/nvidia-smi") {
+		l.add(installedSMI)
+	}
+	if _, info, err := root.Lookup(DefaultDevice); err == nil && info.Mode().Perm()&0o006 != 0o006 {
+		l.notes[DefaultDevice] = fmt.Sprintf("%s has the mode %04o, so only some users can use it in containers", DefaultDevice, info.Mode().Perm())
 	}
 	return l
 }
 
-// markUnhealthy makes a healthy device unhealthy.
-func markUnhealthy(d *discovery.Device, reason string) {
-	if d.Health.OK() {
-		d.Health.Reason = reason
+// add adds a regular file.
+func (l *libraries) add(file string) {
+	_, info, err := l.root.Lookup(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && file == installedSMI:
+		return
+	case err != nil:
+		l.notes[file] = fmt.Sprintf("containers do not get %s: %v", file, err)
+		return
+	case !info.Mode().IsRegular():
+		return
+	case info.Mode().Perm()&0o004 == 0:
+		l.notes[file] = fmt.Sprintf("%s has the mode %04o, so only some users can read it in containers", file, info.Mode().Perm())
 	}
+	l.files = append(l.files, file)
 }
 
 // mayBelongToVendor reports whether a file of /usr/lib/wsl/lib may belong to a vendor's driver.

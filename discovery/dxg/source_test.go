@@ -4,7 +4,9 @@ package dxg
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -86,7 +88,7 @@ func TestScenarios(t *testing.T) {
 		"software untyped": {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, 0, "", "x").without(queryType)}},
 			[]string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0  healthy` + untyped}},
 		"ACPI": {&fakeDriver{adapters: []fakeAdapter{gpu(1, qualcommACPI, 0x36334430, typeRender, "Adreno", "x")}},
-			[]string{`display ACPI\VEN_4D4F4351&DEV_36334430\0 Adreno healthy /usr/lib/wsl/drivers/x does not exist` + all}},
+			[]string{`display ACPI\VEN_4D4F4351&DEV_36334430\0 Adreno the host uses a driver that the VM does not have: /usr/lib/wsl/drivers/x does not exist`}},
 		"old host": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryType, le(typeParavirtualized)).with(queryAddress, nil)}},
 			[]string{nv + untyped}},
 		"old host, nothing": {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, zeros: true}}}, []string{blank + "its answers are empty"}},
@@ -106,9 +108,6 @@ func TestScenarios(t *testing.T) {
 			var got []string
 			for _, d := range devices {
 				got = append(got, strings.Join(append([]string{string(d.Kind()), d.InstanceID, d.Description, d.Health.String()}, d.Notes...), " "))
-				if source := d.Libraries[0].Source; !strings.HasPrefix(source, wslDir+"/drivers") {
-					t.Errorf("%s has its driver in %q", d.InstanceID, source)
-				}
 			}
 			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
 				t.Errorf("%v\n%s", err, diff)
@@ -207,32 +206,75 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestGPUsWithoutUserModeDriver checks GPUs whose user-mode driver is missing.
-func TestGPUsWithoutUserModeDriver(t *testing.T) {
+// TestIncompleteVM checks VMs with a part of the files only, from none to all.
+func TestIncompleteVM(t *testing.T) {
+	t.Parallel()
+	const nvidiaPackage, intelPackage = driversDir + "/nv_dispi.inf_amd64_1f2e", driversDir + "/iigd_dch.inf_amd64_0a1b"
+	const noDriver, noLibraries = "the VM has no user-mode driver: " + driversDir, "the VM has no libraries: " + libDir + " does not exist"
+	const noDXCore, noCUDA = "the VM has no " + libDir + "/libdxcore.so", libDir + "/libcuda.so.1"
+	for name, test := range map[string]struct {
+		change        string // a command in the root
+		nvidia, intel string // health and notes
+	}{
+		"complete":       {"true", "healthy", "healthy"},
+		"no files":       {"rm -r usr", noDriver + " does not exist; " + noLibraries, noDriver + " does not exist; " + noLibraries},
+		"empty drivers":  {"rm -r usr/lib/wsl/drivers/*", noDriver + " is empty", noDriver + " is empty"},
+		"no lib":         {"rm -r usr/lib/wsl/lib", noLibraries, noLibraries},
+		"empty lib":      {"rm usr/lib/wsl/lib/*", noDXCore + " and no " + noCUDA, noDXCore},
+		"no libdxcore":   {"rm usr/lib/wsl/lib/libdxcore.so", noDXCore, noDXCore},
+		"no libcuda":     {"rm usr/lib/wsl/lib/libcuda.so.1", "the VM has no " + noCUDA, "healthy"},
+		"no Direct3D 12": {"rm usr/lib/wsl/lib/libd3d12.so", "healthy [the VM has no " + libDir + "/libd3d12.so", "healthy [the VM has no " + libDir + "/libd3d12.so"},
+		"another driver": {"mv ." + nvidiaPackage + " ." + driversDir + "/nv_dispi.inf_amd64_2a3b",
+			"the host uses a driver that the VM does not have: " + nvidiaPackage + " does not exist", "healthy"},
+		"empty packages": {"rm -r ." + driversDir + "/*/*", nvidiaPackage + " has no shared library", intelPackage + " has no shared library"},
+		"unreadable": {"chmod 600 usr/lib/wsl/lib/libcuda.so.1",
+			"healthy [" + noCUDA + " has the mode 0600, so only some users can read it in containers]", "healthy"},
+		"device of root":          {"mkdir dev && touch dev/dxg && chmod 600 dev/dxg", "healthy [/dev/dxg has the mode 0600", "healthy [/dev/dxg has the mode 0600"},
+		"links of public scripts": {"cd usr/lib/wsl/lib && mv libcuda.so.1 libcuda.so && ln -s /usr/lib/wsl/lib/libcuda.so libcuda.so.1", "healthy", "healthy"},
+		"a package of links":      {"mkdir opt && mv ." + intelPackage + "/* opt && ln -s /opt/B1 ." + intelPackage + "/B1", "healthy", "healthy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, root := newSource(t, &fakeDriver{adapters: []fakeAdapter{nvidia(), intel()}})
+			command := exec.Command("sh", "-ec", test.change)
+			command.Dir = root
+			if out, err := command.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			devices, err := s.Devices(t.Context())
+			if err != nil || len(devices) != 2 {
+				t.Fatal(devices, err)
+			}
+			for _, d := range devices {
+				got, want := d.Health.String(), test.intel
+				if d.VendorID == pci.VendorNVIDIA {
+					want = test.nvidia
+				}
+				if len(d.Notes) > 0 {
+					got += fmt.Sprint(" ", d.Notes)
+				}
+				if !strings.HasPrefix(got, want) || want == "healthy" && got != want {
+					t.Errorf("%s: %q, want %q", d.Description, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestInstalledSMI checks a VM of Hyper-V, in which a distribution's package has installed nvidia-smi.
+func TestInstalledSMI(t *testing.T) {
 	t.Parallel()
 	s, root := newSource(t, &fakeDriver{adapters: []fakeAdapter{nvidia(), intel()}})
-	first := func() (discovery.Device, discovery.Device) {
-		devices, err := s.Devices(t.Context())
-		if err != nil || len(devices) != 2 {
-			t.Fatal(devices, err)
+	testutil.NoError(t, os.Remove(filepath.Join(root, libDir, "nvidia-smi")))
+	testutil.WriteFile(t, filepath.Join(root, "opt/nvidia-smi"), "", 0o755)
+	testutil.NoError(t, os.Mkdir(filepath.Join(root, "usr/bin"), 0o755), os.Symlink("/opt/nvidia-smi", filepath.Join(root, installedSMI)))
+	devices, err := s.Devices(t.Context())
+	testutil.NoError(t, err)
+	for _, d := range devices {
+		has := slices.Contains(d.Libraries, discovery.Library{Source: installedSMI, Destination: installedSMI})
+		if has != (d.VendorID == pci.VendorNVIDIA) {
+			t.Errorf("%s: %v", d.Description, d.Libraries)
 		}
-		return devices[0], devices[1]
-	}
-	libraryPath := []string{wslDir + "/lib", wslDir + "/drivers/iigd_dch.inf_amd64_0a1b"}
-	if _, d := first(); len(d.Libraries) != 3 || filepath.Base(d.Libraries[1].Source) != "libd3d12.so" || !slices.Equal(d.LibraryPath, libraryPath) {
-		t.Errorf("Intel: %v, %v", d.Libraries, d.LibraryPath)
-	}
-	os.RemoveAll(filepath.Join(root, wslDir, "drivers/nv_dispi.inf_amd64_1f2e"))
-	if d, _ := first(); !d.Health.OK() || d.Libraries[0].Source != wslDir+"/drivers" || len(d.Notes) != 1 {
-		t.Errorf("no package: %+v", d)
-	}
-	os.RemoveAll(filepath.Join(root, wslDir, "drivers"))
-	if d, _ := first(); !strings.HasSuffix(d.Health.Reason, "no user-mode driver: /usr/lib/wsl/drivers does not exist") {
-		t.Errorf("no drivers: %v", d.Health)
-	}
-	os.RemoveAll(filepath.Join(root, wslDir))
-	if d, _ := first(); d.Health.OK() || len(d.Libraries) != 0 {
-		t.Errorf("no files: %+v", d)
 	}
 }
 

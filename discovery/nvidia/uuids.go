@@ -84,6 +84,15 @@ func (u *UUIDs) Add(ctx context.Context, devices []discovery.Device) error {
 	return context.Cause(ctx)
 }
 
+// DropOnly removes the UUID of devices' only NVIDIA GPU, as [UUIDs.Add] does not read it. Not all programs can
+// parse UUIDs in CUDA_VISIBLE_DEVICES.
+func DropOnly(devices []discovery.Device) {
+	isNVIDIA := func(d discovery.Device) bool { return d.VendorID == pci.VendorNVIDIA }
+	if i := slices.IndexFunc(devices, isNVIDIA); i >= 0 && !slices.ContainsFunc(devices[i+1:], isNVIDIA) {
+		devices[i].UUID = ""
+	}
+}
+
 // isDue reports whether the UUID of d must be queried.
 func (u *UUIDs) isDue(d discovery.Device) bool {
 	uuid, queried := u.uuids[key(d)]

@@ -143,7 +143,8 @@ func addAdapter(d *discovery.Device, a win32.Adapter) {
 	d.Software = d.Software || !a.Hardware
 	d.Integrated, d.Detachable = a.Integrated, a.Detachable
 	d.DedicatedMemory = a.DedicatedMemory
-	d.SupportsDisplay, d.SupportsCompute = a.Graphics, a.Compute
+	d.SupportsDisplay, d.SupportsCompute = a.Graphics, a.Compute || a.MachineLearning
+	d.MachineLearningOnly = a.MachineLearning && !a.Compute && !a.Graphics
 	for _, err := range a.ReadErrors {
 		d.Notes = append(d.Notes, "failed to read a DXCore property: "+errlog.Text(err))
 	}

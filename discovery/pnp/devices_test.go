@@ -85,6 +85,14 @@ func TestDevices(t *testing.T) {
 			p:        gpu(func(r *Properties) { r.ComputeClass = true }),
 			adapters: adapter(func(a *win32.Adapter) { a.Graphics = false }), kind: discovery.KindCompute, compute: true,
 		},
+		"neural processor for machine learning": {
+			p: gpu(func(r *Properties) { r.ComputeClass = true }), adapters: adapter(func(a *win32.Adapter) { a.Graphics, a.Compute, a.MachineLearning = false, false, true }),
+			kind: discovery.KindCompute, compute: true, check: func(d discovery.Device) bool { return d.MachineLearningOnly },
+		},
+		"GPU with machine learning": {
+			p: same, adapters: adapter(func(a *win32.Adapter) { a.MachineLearning = true }), kind: discovery.KindDisplay, compute: true,
+			check: func(d discovery.Device) bool { return !d.MachineLearningOnly },
+		},
 		"vendor by a hardware ID": {
 			p: gpu(func(r *Properties) {
 				r.InstanceID, r.HardwareIDs = `VPCI\{1}\1`, []string{`VPCI\X`, `pci\ven_8086&dev_56C0`}

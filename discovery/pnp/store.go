@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/internal/winpath"
@@ -17,6 +18,9 @@ import (
 func driverStore(p Properties) (dir, note string, err error) {
 	dir = winpath.Clean(p.PackageDir)
 	driverDirs := userModeDirs(p.Values)
+	if len(driverDirs) == 0 && strings.Contains(discovery.NormalizeID(p.InstanceID), virtualRender) {
+		return "", "it is a GPU of the Hyper-V host, and Windows does not report which directory of HostDriverStore has its driver: containers get none of the driver's files", nil
+	}
 	isDir := func(d string) bool { return winpath.Equal(d, dir) }
 	if winpath.IsAbs(dir) && (len(driverDirs) == 0 || slices.ContainsFunc(driverDirs, isDir)) {
 		return dir, "", nil
@@ -27,6 +31,10 @@ func driverStore(p Properties) (dir, note string, err error) {
 	}
 	return driverDirs[0], "its INF's directory in the driver store is unknown or another; using the user-mode driver's: " + cause, nil
 }
+
+// virtualRender is in the instance IDs of GPUs that a Hyper-V host shares with its guests (GPU-PV). Their INF is
+// Windows' own.
+const virtualRender = `VEN_1414&DEV_008E`
 
 // userModeName is the driver key's value with the files of the user-mode driver for 64-bit
 // programs.
@@ -54,12 +62,14 @@ func userModeFiles(values []win32.RegistryValue) (files []string) {
 	return files
 }
 
-// packageDir returns the directory of the driver package that contains the file.
+// packageDir returns the directory of the driver package that contains the file. Windows guests of Hyper-V have the
+// packages of the host's driver in HostDriverStore.
 func packageDir(path string) (string, bool) {
 	path = winpath.Clean(path)
 	elements := strings.Split(path, `\`)
 	for i := range len(elements) - 3 {
-		if strings.EqualFold(elements[i], "DriverStore") && strings.EqualFold(elements[i+1], "FileRepository") && winpath.IsAbs(path) {
+		isStore := strings.EqualFold(elements[i], "DriverStore") || strings.EqualFold(elements[i], "HostDriverStore")
+		if isStore && strings.EqualFold(elements[i+1], "FileRepository") && winpath.IsAbs(path) {
 			return strings.Join(elements[:i+3], `\`), true
 		}
 	}

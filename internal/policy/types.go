@@ -35,7 +35,9 @@ type Match struct {
 	DriverVersion   DriverBounds `json:"driverVersion,omitzero"`
 	Integrated      *bool        `json:"integrated,omitempty"`
 	Detachable      *bool        `json:"detachable,omitempty"`
-	LocationPaths   []string     `json:"locationPath,omitempty"`
+	// MachineLearningOnly is for devices with neither graphics nor core compute.
+	MachineLearningOnly *bool    `json:"machineLearningOnly,omitempty"`
+	LocationPaths       []string `json:"locationPath,omitempty"`
 }
 
 // MemoryBounds are inclusive bounds of the dedicated memory in bytes; 0 is no bound.

@@ -8,8 +8,9 @@ type Adapter struct {
 	Description string
 	// Hardware is false for software renderers.
 	Hardware, Integrated, Detachable bool
-	// Graphics is Direct3D 11 or 12 graphics, Compute core compute or machine learning.
-	Graphics, Compute bool
+	// Graphics is Direct3D 11 or 12 graphics, Compute is core compute, and MachineLearning is generic machine
+	// learning, which neural processors can have without core compute.
+	Graphics, Compute, MachineLearning bool
 	// DedicatedMemory is in bytes.
 	DedicatedMemory uint64
 	// ReadErrors are the errors of properties that could not be read.

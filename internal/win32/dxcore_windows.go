@@ -77,19 +77,18 @@ func Adapters() (all []Adapter, err error) {
 	}
 	defer factory.release()
 	for _, attribute := range []struct {
-		id       windows.GUID
-		graphics bool
+		id      windows.GUID
+		support Adapter
 	}{
-		{newGUID(0x8c47866b, 0x7583, 0x450d, 0xf0, 0xf0, 0x6b, 0xad, 0xa8, 0x95, 0xaf, 0x4b), true},  // Direct3D 11 graphics
-		{newGUID(0x0c9ece4d, 0x2f6e, 0x4f01, 0x8c, 0x96, 0xe8, 0x9e, 0x33, 0x1b, 0x47, 0xb1), true},  // Direct3D 12 graphics
-		{newGUID(0x248e2800, 0xa793, 0x4724, 0xab, 0xaa, 0x23, 0xa6, 0xde, 0x1b, 0xe0, 0x90), false}, // Direct3D 12 core compute
-		// Direct3D 12 machine learning, which neural processors can have without core compute. It is in the
-		// SDK since Windows build 26100.
+		{newGUID(0x8c47866b, 0x7583, 0x450d, 0xf0, 0xf0, 0x6b, 0xad, 0xa8, 0x95, 0xaf, 0x4b), Adapter{Graphics: true}}, // Direct3D 11
+		{newGUID(0x0c9ece4d, 0x2f6e, 0x4f01, 0x8c, 0x96, 0xe8, 0x9e, 0x33, 0x1b, 0x47, 0xb1), Adapter{Graphics: true}}, // Direct3D 12
+		{newGUID(0x248e2800, 0xa793, 0x4724, 0xab, 0xaa, 0x23, 0xa6, 0xde, 0x1b, 0xe0, 0x90), Adapter{Compute: true}},
+		// It is in the SDK since Windows build 26100.
 		// https://github.com/microsoft/DirectX-Headers/releases/tag/v1.614.0
-		{newGUID(0xb71b0d41, 0x1088, 0x422f, 0xa2, 0x7c, 0x02, 0x50, 0xb7, 0xd3, 0xa9, 0x88), false},
+		{newGUID(0xb71b0d41, 0x1088, 0x422f, 0xa2, 0x7c, 0x02, 0x50, 0xb7, 0xd3, 0xa9, 0x88), Adapter{MachineLearning: true}},
 	} {
 		list, listErr := adaptersWith(factory, attribute.id)
-		if listErr != nil && attribute.graphics {
+		if listErr != nil && attribute.support.Graphics {
 			return nil, listErr // A GPU would be compute-only.
 		}
 		for _, a := range list {
@@ -97,8 +96,9 @@ func Adapters() (all []Adapter, err error) {
 			if i < 0 {
 				all, i = append(all, a), len(all)
 			}
-			all[i].Graphics = all[i].Graphics || attribute.graphics
-			all[i].Compute = all[i].Compute || !attribute.graphics
+			all[i].Graphics = all[i].Graphics || attribute.support.Graphics
+			all[i].Compute = all[i].Compute || attribute.support.Compute
+			all[i].MachineLearning = all[i].MachineLearning || attribute.support.MachineLearning
 		}
 	}
 	return all, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 	"github.com/directx-nri/directx-nri/ocispec"
@@ -67,23 +68,36 @@ func Build(
 	return b.edits, b.skipped, nil
 }
 
-// libraryPath returns the environment variable LD_LIBRARY_PATH of env with the devices' directories
-// appended, "" if it already has all of them.
+// libraryPath returns the environment variable LD_LIBRARY_PATH of env with those of the devices' directories that it
+// does not have, "" if it has all. NVIDIA's come first: another libcuda, such as that of an image's compatibility
+// package, fails in a Linux VM, and images have its directory in this variable.
+// https://github.com/microsoft/WSL/issues/9099
 func libraryPath(devices []discovery.Device, env []string) string {
 	const name = "LD_LIBRARY_PATH"
 	before, _ := ocispec.LookupEnv("linux", env, name)
-	value := before
+	var first, last []string
 	for _, d := range devices {
 		for _, directory := range d.LibraryPath {
-			if !slices.Contains(strings.Split(value, ":"), directory) {
-				value = strings.TrimPrefix(value+":"+directory, ":")
+			if slices.Contains(strings.Split(before, ":"), directory) {
+				continue
+			}
+			if d.VendorID == pci.VendorNVIDIA {
+				first = append(first, directory)
+			} else {
+				last = append(last, directory)
 			}
 		}
 	}
-	if value == before {
+	if len(first)+len(last) == 0 {
 		return ""
 	}
-	return name + "=" + value
+	var parts []string
+	for _, part := range slices.Concat(first, []string{before}, last) {
+		if part != "" && !slices.Contains(parts, part) {
+			parts = append(parts, part)
+		}
+	}
+	return name + "=" + strings.Join(parts, ":")
 }
 
 type builder struct {

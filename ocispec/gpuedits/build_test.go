@@ -178,16 +178,22 @@ func TestLibraryPath(t *testing.T) {
 	t.Parallel()
 	wsl, opt := dxg(), dxg()
 	wsl.LibraryPath, opt.LibraryPath = []string{"/usr/lib/wsl/lib"}, []string{"/opt/d3d", "/usr/lib/wsl/lib"}
+	wsl.VendorID = pci.VendorAMD
+	nv := wsl
+	nv.VendorID = pci.VendorNVIDIA
 	for name, test := range map[string]struct {
 		devices   []discovery.Device
 		env, want []string
 	}{
-		"new":           {[]discovery.Device{wsl}, []string{"A=b"}, []string{"LD_LIBRARY_PATH=/usr/lib/wsl/lib"}},
-		"appended":      {[]discovery.Device{wsl, opt}, []string{"LD_LIBRARY_PATH=/a:/b"}, []string{"LD_LIBRARY_PATH=/a:/b:/usr/lib/wsl/lib:/opt/d3d"}},
-		"empty":         {[]discovery.Device{wsl}, []string{"LD_LIBRARY_PATH="}, []string{"LD_LIBRARY_PATH=/usr/lib/wsl/lib"}},
-		"already there": {[]discovery.Device{wsl}, []string{"LD_LIBRARY_PATH=/usr/lib/wsl/lib:/b"}, nil},
-		"last one":      {[]discovery.Device{wsl}, []string{"LD_LIBRARY_PATH=/a", "LD_LIBRARY_PATH=/b"}, []string{"LD_LIBRARY_PATH=/b:/usr/lib/wsl/lib"}},
-		"none":          {[]discovery.Device{dxg()}, []string{"LD_LIBRARY_PATH=/a"}, nil},
+		"new":      {[]discovery.Device{wsl}, []string{"A=b"}, []string{"LD_LIBRARY_PATH=/usr/lib/wsl/lib"}},
+		"appended": {[]discovery.Device{wsl, opt}, []string{"LD_LIBRARY_PATH=/a:/b"}, []string{"LD_LIBRARY_PATH=/a:/b:/usr/lib/wsl/lib:/opt/d3d"}},
+		"empty":    {[]discovery.Device{wsl}, []string{"LD_LIBRARY_PATH="}, []string{"LD_LIBRARY_PATH=/usr/lib/wsl/lib"}},
+		"NVIDIA's first": {[]discovery.Device{opt, nv}, []string{"LD_LIBRARY_PATH=/usr/local/cuda/compat"},
+			[]string{"LD_LIBRARY_PATH=/usr/lib/wsl/lib:/usr/local/cuda/compat:/opt/d3d"}},
+		"NVIDIA's where it is": {[]discovery.Device{nv}, []string{"LD_LIBRARY_PATH=/a:/usr/lib/wsl/lib"}, nil},
+		"already there":        {[]discovery.Device{wsl}, []string{"LD_LIBRARY_PATH=/usr/lib/wsl/lib:/b"}, nil},
+		"last one":             {[]discovery.Device{wsl}, []string{"LD_LIBRARY_PATH=/a", "LD_LIBRARY_PATH=/b"}, []string{"LD_LIBRARY_PATH=/b:/usr/lib/wsl/lib"}},
+		"none":                 {[]discovery.Device{dxg()}, []string{"LD_LIBRARY_PATH=/a"}, nil},
 	} {
 		got, _, err := Build("linux", test.devices, test.env, linuxFiles(), policy.Resolved{})
 		if err != nil || !slices.Equal(got.Env, test.want) {
