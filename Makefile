@@ -140,7 +140,7 @@ tidy: ## check that modules are tidy and generated files current
 
 .PHONY: helm
 helm:
-	test/parts/build.sh helm
+	test/parts/build.sh helm >&2
 
 .PHONY: chart
 chart: helm ## check the Helm chart: lint, what it refuses, and that what is rendered from it is current

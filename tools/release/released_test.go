@@ -92,14 +92,15 @@ func TestRelease(t *testing.T) {
 }
 
 // checkPackages installs, upgrades and removes the packages for this machine with dpkg and rpm, in a root directory
-// that has nothing but a shell, where nothing may be left.
+// that has nothing but a shell and a DaemonSet's files. Afterwards, it has these and nothing else.
 func checkPackages(t *testing.T, release string) {
 	t.Helper()
 	const script = `set -e
 mkdir -p "$0/usr/local/bin" "$0/var/lib/dpkg/info" "$0/var/lib/dpkg/updates" "$0/var/lib/dpkg/triggers" "$0/bin" "$0/usr/bin"
 touch "$0/var/lib/dpkg/status" "$0/var/lib/dpkg/available" "$0/usr/bin/another"
-cp "$(command -v busybox)" "$0/bin/"
-for name in sh rm; do ln -s busybox "$0/bin/$name"; done
+cp "$(command -v busybox)" "$0/bin/sh"
+mkdir -p "$0/var/lib/directx-nri/allocations" "$0/etc/directx-nri" # of a DaemonSet
+touch "$0/var/lib/directx-nri/allocations/record.json" "$0/etc/directx-nri/config.yaml"
 files() { (cd "$0"; find . -path ./var/lib/dpkg -prune -o -path ./var/lib/rpm -prune -o -type f -print | sort); }
 before=$(files)
 check() { # check COMMAND...: the product is there, and after the command it is gone
@@ -112,8 +113,6 @@ check() { # check COMMAND...: the product is there, and after the command it is 
 dpkg="dpkg --root=$0 --log=/dev/null"
 $dpkg --install "$1"/*_$2.deb
 $dpkg --install "$1"/*_$2.deb
-mkdir -p "$0/var/lib/directx-nri/allocations" "$0/etc/directx-nri"
-touch "$0/var/lib/directx-nri/allocations/record.json" "$0/etc/directx-nri/config.yaml"
 check $dpkg --purge directx-nri
 rpm="rpm --root $0 --dbpath /var/lib/rpm --nodeps"
 $rpm --install "$1"/*.$3.rpm
@@ -146,9 +145,10 @@ func checkPublish(t *testing.T, dir, release string) {
 	address := strings.Replace(strings.TrimPrefix(server.URL, "http://"), "127.0.0.1", "localhost", 1)
 	image, charts := address+"/owner/directx-nri", address+"/owner/charts"
 	publish := func() (stdout, stderr string, err error) {
-		command := exec.CommandContext(t.Context(), "tools/release/publish.sh", testVersion, image, charts)
+		// As the workflow, which takes all that this prints for outputs.
+		command := exec.CommandContext(t.Context(), "make", "--silent", "publish", "VERSION="+testVersion, "IMAGE="+image, "CHARTS="+charts)
 		command.Dir = dir
-		command.Env = append(os.Environ(), "DIRECTX_NRI_PARTS="+filepath.Dir(helm(t)))
+		command.Env = append(os.Environ(), "DIRECTX_NRI_PARTS="+filepath.Dir(helm(t)), "MAKEFLAGS=", "MAKELEVEL=", "MFLAGS=")
 		var out, problems strings.Builder
 		command.Stdout, command.Stderr = &out, &problems
 		err = command.Run()

@@ -1,8 +1,8 @@
 #!/bin/sh
-# After a removal. What is the administrator's in /etc/directx-nri stays until dpkg's purge.
+# After a removal. The state in /var/lib/directx-nri and the files in /etc/directx-nri stay, even at dpkg's purge: a
+# DaemonSet on this node uses the same directories.
 set -e
 case $1 in
-purge) rm -rf /etc/directx-nri /var/lib/directx-nri ;;
 remove | 0) ;;
 *) exit 0 ;;
 esac
