@@ -271,7 +271,7 @@ func (p *Plugin) logChanges(devices []resources.Device) {
 		p.states[d.InstanceID] = key
 		if key != before[d.InstanceID] {
 			level := logrus.InfoLevel
-			if d.Rule != nil && !d.Health.OK() {
+			if d.Rule != nil && (!d.Health.OK() || len(d.Notes) > 0) {
 				level = logrus.WarnLevel
 			}
 			fields := logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID, "description": d.Description, "driver": d.DriverVersion, "state": state, "notes": d.Notes}

@@ -352,7 +352,9 @@ func TestLog(t *testing.T) {
 	windows, unhealthy := displayGPU("W"), displayGPU("B")
 	windows.DeviceNodes, windows.LocationPath = nil, "PCIROOT(0)#PCI(1B00)"
 	unhealthy.Health.Reason = "driver stopped"
-	k := newBed(t, displayGPU("A"), unhealthy, displayGPU("\xff"), windows)
+	noted := displayGPU("A")
+	noted.Notes = []string{"a library is missing"}
+	k := newBed(t, noted, unhealthy, displayGPU("\xff"), windows)
 	k.run()
 	k.await(displayResource, "A-0 A-1 B-0! B-1!")
 	k.source.set(nil, unhealthy, displayGPU("\xff"), windows)
@@ -360,9 +362,12 @@ func TestLog(t *testing.T) {
 	k.source.awaitRefreshes(t)
 	lines := k.log.with("GPU found or changed")
 	text := strings.Join(lines, "")
-	for _, want := range []string{"advertised as 2 of", "cannot be allocated: driver stopped", "not valid UTF-8", "no device node"} {
+	for _, want := range []string{"cannot be allocated: driver stopped", "not valid UTF-8", "no device node"} {
 		if len(lines) != 4 || strings.Count(text, want) != 1 {
 			t.Errorf("%q is not logged once in %q", want, lines)
 		}
+	}
+	if lines := k.log.with("a library is missing"); len(lines) != 1 || !strings.Contains(lines[0], "level=warning") {
+		t.Errorf("a note is not a warning: %q", lines)
 	}
 }

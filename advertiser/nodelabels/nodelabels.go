@@ -19,7 +19,7 @@ const Prefix = "directx.microsoft.com/gpu."
 
 // Names returns the names of all labels.
 func Names() []string {
-	names := []string{"present", "count", "product", "memory", "driver", "kind", "replicas", "sharing"}
+	names := []string{"present", "count", "product", "memory", "driver", "kind", "replicas", "sharing", "health"}
 	for i, name := range names {
 		names[i] = Prefix + name
 	}
@@ -38,19 +38,25 @@ const maxValueBytes = 63
 const maxFileBytes = 1 << 16
 
 // ForDevices returns the labels of a node with these devices, nil if it offers no GPU. Apart from
-// present and count, a label is left out if its value is unknown or not the same for all of the
-// GPUs that are offered.
+// present, count and health, a label is left out if its value is unknown or not the same for all of the
+// GPUs that are offered. The health is that of the worst GPU.
 func ForDevices(devices []resources.Device) map[string]string {
 	offered := slices.DeleteFunc(slices.Clone(devices), func(d resources.Device) bool { return d.Rule == nil })
 	if len(offered) == 0 {
 		return nil
 	}
-	labels := deviceLabels(offered[0])
+	labels, health := deviceLabels(offered[0]), "healthy"
 	for _, d := range offered {
+		switch {
+		case !d.Health.OK():
+			health = "unhealthy"
+		case len(d.Notes) > 0 && health == "healthy":
+			health = "degraded"
+		}
 		others := deviceLabels(d)
 		maps.DeleteFunc(labels, func(name, value string) bool { return value == "" || others[name] != value })
 	}
-	labels[Prefix+"present"], labels[Prefix+"count"] = "true", strconv.Itoa(len(offered))
+	labels[Prefix+"present"], labels[Prefix+"count"], labels[Prefix+"health"] = "true", strconv.Itoa(len(offered)), health
 	return labels
 }
 

@@ -29,8 +29,10 @@ func TestForDevices(t *testing.T) {
 	t.Parallel()
 	t4 := map[string]string{
 		"present": "true", "count": "1", "product": "NVIDIA-Tesla-T4", "memory": "16384", "driver": "31.0.15.3770",
-		"kind": "display", "replicas": "4", "sharing": "shared",
+		"kind": "display", "replicas": "4", "sharing": "shared", "health": "healthy",
 	}
+	noted := gpu(func(d *discovery.Device, _ *policy.ResourceRule) { d.Notes = []string{"a library is missing"} })
+	broken := gpu(func(d *discovery.Device, _ *policy.ResourceRule) { d.Health.Reason = "it overheated" })
 	noVersion := gpu(func(d *discovery.Device, _ *policy.ResourceRule) { d.DriverVersion = "" })
 	for name, test := range map[string]struct {
 		devices []resources.Device
@@ -38,6 +40,8 @@ func TestForDevices(t *testing.T) {
 	}{
 		"one":         {devices: []resources.Device{gpu(nil)}},
 		"not offered": {devices: []resources.Device{{Device: discovery.Device{Description: "Basic"}, Reason: "it is a software renderer"}, gpu(nil)}},
+		"degraded":    {devices: []resources.Device{gpu(nil), noted}, change: map[string]string{"count": "2", "health": "degraded"}},
+		"unhealthy":   {devices: []resources.Device{broken, noted}, change: map[string]string{"count": "2", "health": "unhealthy"}},
 		"exclusive":   {devices: []resources.Device{gpu(func(_ *discovery.Device, r *policy.ResourceRule) { r.Replicas = 1 })}, change: map[string]string{"replicas": "1", "sharing": "exclusive"}},
 		"unknown": {devices: []resources.Device{gpu(func(d *discovery.Device, _ *policy.ResourceRule) {
 			d.DriverVersion, d.DedicatedMemory, d.Description = "", 0, "®"

@@ -79,7 +79,7 @@ func (o *devicesOptions) reports(devices []discovery.Device, p policy.Policy) []
 func deviceList() cli.List[gpuReport] {
 	return cli.List[gpuReport]{
 		Header: []string{"INDEX", "DESCRIPTION", "VENDOR", "MEMORY", "DRIVER", "KIND", "LOCATION PATH", "HEALTH"},
-		Wide:   []string{"RESOURCE", "REPLICAS", "LUID", "NUMA", "INSTANCE ID", "NOTES"},
+		Wide:   []string{"RESOURCE", "REPLICAS", "LUID", "NUMA", "INSTANCE ID"},
 		Cells: func(r gpuReport) []string {
 			memory, numaNode, health := "", "", r.Health
 			if r.DedicatedMemory > 0 {
@@ -92,8 +92,8 @@ func deviceList() cli.List[gpuReport] {
 				health = "not offered: " + r.NotOffered
 			}
 			return []string{
-				strconv.Itoa(r.Index), r.Description, r.VendorID.Name(), memory, r.DriverVersion, r.Kind, r.LocationPath, health,
-				r.Resource, strconv.Itoa(r.Replicas), r.LUID, numaNode, r.InstanceID, strings.Join(r.Notes, "; "),
+				strconv.Itoa(r.Index), r.Description, r.VendorID.Name(), memory, r.DriverVersion, r.Kind, r.LocationPath, strings.Join(append([]string{health}, r.Notes...), "; "),
+				r.Resource, strconv.Itoa(r.Replicas), r.LUID, numaNode, r.InstanceID,
 			}
 		},
 	}

@@ -39,7 +39,8 @@ func newDoctorCommand(version string) *cobra.Command {
 
   ✔  passed
   ✘  failed, with the cause and the remedy
-  !  not checked, or no GPU on a node of Kubernetes, which need not have one
+  !  not checked, a note about a GPU that works in part, or no GPU on a node of Kubernetes,
+     which need not have one
 
 Fails if a check has failed. Requires root or an administrator.`,
 		Example: `  # for a bug report; read it before you send it

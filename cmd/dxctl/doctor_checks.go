@@ -220,7 +220,11 @@ func checkGPU(n nodeState, d resources.Device) []finding {
 	case d.Rule == nil:
 		return passed("%s is not offered: %s", name, d.Reason)
 	}
-	return passed("%s, with %d mounts, as %s", name, len(edits.Mounts), d.Rule.Name)
+	findings := passed("%s, with %d mounts, as %s", name, len(edits.Mounts), d.Rule.Name)
+	for _, note := range d.Notes {
+		findings = append(findings, finding{mark: markUnknown, text: errlog.OneLine(name + ": " + note)})
+	}
+	return findings
 }
 
 // checkContainerd reports a daemon that does not answer, that is too old, or whose pods cannot have GPUs.

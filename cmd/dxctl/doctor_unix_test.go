@@ -14,7 +14,10 @@ import (
 	"google.golang.org/grpc"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/directx-nri/directx-nri/advertiser/resources"
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/access"
+	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
@@ -242,5 +245,25 @@ func TestBrokenShim(t *testing.T) {
 			t.Errorf("%q, want %q", failures, want)
 		}
 		_ = os.Remove(filepath.Join(d.dir, shimfile.FileName()))
+	}
+}
+
+// A GPU that works in part passes, with its notes.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	d := resources.Device{Rule: &policy.ResourceRule{Name: displays}, Device: discovery.Device{
+		InstanceID: "A", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/dxg"}},
+		Notes: []string{"a library is missing"},
+	}}
+	var text strings.Builder
+	printFindings(&text, checkGPU(nodeState{os: "linux", policy: policy.Default()}, d))
+	const want = "✔             A, with 0 mounts, as " + displays + "\n!             A: a library is missing\n"
+	if text.String() != want {
+		t.Errorf("got\n%swant\n%s", &text, want)
+	}
+	text.Reset()
+	testutil.NoError(t, deviceList().Print(&text, cli.Table, newGPUReports([]resources.Device{d})))
+	if !strings.HasSuffix(text.String(), "  healthy; a library is missing\n") {
+		t.Errorf("devices: %s", &text)
 	}
 }
