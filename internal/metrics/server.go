@@ -10,12 +10,15 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/net/netutil"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 const (
-	clientTimeout  = 10 * time.Second // for a request, and for its answer
+	clientTimeout  = 10 * time.Second // for a request, for its answer, and until the next request
+	maxConnections = 64               // Others wait.
+	maxHeaderBytes = 16 << 10
 	checkTimeout   = 3 * time.Second
 	listenInterval = time.Second
 )
@@ -48,10 +51,10 @@ func (m *Metrics) Serve(ctx context.Context, address string, health Health, log 
 	mux.Handle("GET /metrics", m.Handler(log))
 	mux.HandleFunc("GET /healthz", healthHandler(func(context.Context) error { return health.Alive() }))
 	mux.HandleFunc("GET /readyz", healthHandler(health.Ready))
-	server := &http.Server{Handler: mux, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout}
+	server := &http.Server{Handler: mux, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout, MaxHeaderBytes: maxHeaderBytes}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	log.WithField("address", listener.Addr().String()).Info("Serving metrics and health without authentication")
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(netutil.LimitListener(listener, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics on %s: %w", listener.Addr(), err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
@@ -81,6 +83,48 @@ func TestServe(t *testing.T) {
 		if matches := body == test.body || test.path == "/metrics" && strings.Contains(body, test.body); status != test.status || !matches {
 			t.Errorf("%s %s: %d %q, want %d %q", test.method, test.path, status, body, test.status, test.body)
 		}
+	}
+}
+
+// TestLimits: clients without authentication can use little memory.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	alive := func() error { return nil }
+	address := fmt.Sprint(serve(t, "127.0.0.1:0", Health{Alive: alive}).LastEntry().Data["address"])
+	request := "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+	dial := func() net.Conn {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+		quiet.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	send := func(conn net.Conn, text string) {
+		_, _ = io.WriteString(conn, text) // The server may end the connection first.
+	}
+	statusOf := func(conn net.Conn, timeout time.Duration) string {
+		quiet.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))
+		line, _ := bufio.NewReader(conn).ReadString('\r')
+		return line
+	}
+	large := dial()
+	send(large, request+"X: "+strings.Repeat("x", 2*maxHeaderBytes))
+	if status := statusOf(large, quiet.Timeout); !strings.Contains(status, "431") {
+		t.Errorf("large headers: %q", status)
+	}
+	quiet.NoError(t, large.Close())
+
+	silent := dial()
+	for range maxConnections - 1 {
+		dial()
+	}
+	next := dial()
+	send(next, request+"\r\n")
+	if status := statusOf(next, 200*time.Millisecond); status != "" {
+		t.Errorf("one connection more: %q", status)
+	}
+	quiet.NoError(t, silent.Close())
+	if status := statusOf(next, quiet.Timeout); !strings.Contains(status, "200") {
+		t.Errorf("after another has ended: %q", status)
 	}
 }
 
