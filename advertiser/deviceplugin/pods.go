@@ -25,7 +25,8 @@ import (
 //     listed this one for [neverListedTimeout]: the pod was deleted while the advertiser or the
 //     kubelet did not run.
 //
-// If the kubelet lists another pod with the same name, the pod counts as not listed.
+// The kubelet's list has no UIDs (PodResources in k8s.io/kubelet, v0.38). If it has another pod with the same
+// name, whose container does not hold the replicas or does not exist, the pod counts as not listed.
 type PodTracker struct {
 	list           func(ctx context.Context) ([]containerDevices, error)
 	now            func() time.Time
@@ -44,6 +45,8 @@ type owner struct {
 	pod podName
 	// listed reports whether the kubelet has listed the pod since its process started.
 	listed bool
+	// held reports whether the kubelet has listed the record's container with one of its replicas.
+	held bool
 	// missingSince is since when the pod has been missing from the list, zero if it is listed.
 	missingSince time.Time
 }
@@ -90,12 +93,16 @@ func (t *PodTracker) update(
 		if pod, ok := ownerOf(record, containers); ok && pod != o.pod {
 			o = owner{pod: pod}
 		}
+		isListed, holds := findHolder(record, containers)
+		o.held = o.held || holds
+		// Ordinary init containers are never listed, so their pods do not count as recreated.
+		isRecreated := !holds && (isListed || o.held)
 		timeout := neverListedTimeout
 		if o.listed {
 			timeout = t.missingTimeout
 		}
 		switch {
-		case pods[o.pod] && !isRecreated(record, containers):
+		case pods[o.pod] && !isRecreated:
 			o.listed, o.missingSince = true, time.Time{}
 		case o.pod == podName{} || !o.listed && !t.listsAPIPods:
 			// It is unknown whether the pod exists.
@@ -136,14 +143,15 @@ func ownerOf(record allocation.Entry, containers []containerDevices) (podName, b
 	return podName{}, false
 }
 
-// isRecreated reports whether the container that a record is bound to is listed and holds none of the
-// record's replicas: the pod is another one with the same name. Ordinary init containers are not
-// listed, so this does not end their records.
-func isRecreated(record allocation.Entry, containers []containerDevices) bool {
-	h := record.Holder
-	return h != nil && slices.ContainsFunc(containers, func(c containerDevices) bool {
-		return c.pod == podName{h.PodNamespace, h.PodName} && c.container == h.Container && !c.holdsAny(record)
-	})
+// findHolder reports whether the container that a record is bound to is listed, and whether it holds one of the
+// record's replicas.
+func findHolder(record allocation.Entry, containers []containerDevices) (isListed, holds bool) {
+	for _, c := range containers {
+		if h := record.Holder; h != nil && c.pod == (podName{h.PodNamespace, h.PodName}) && c.container == h.Container {
+			return true, c.holdsAny(record)
+		}
+	}
+	return false, false
 }
 
 const podResourcesTimeout = 2 * time.Second

@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	gocmp "cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ func TestPodTracker(t *testing.T) {
 	nameless[0].Holder = &allocation.Holder{PodUID: "a", Container: "main"}
 	type step struct {
 		records []allocation.Entry
-		// listed are pods, with a replica after a colon.
+		// listed are POD[/CONTAINER][:REPLICA]; the container is main by default.
 		listed string
 		// after is the time since the last step, by default missingTimeout.
 		after time.Duration
@@ -54,16 +55,17 @@ func TestPodTracker(t *testing.T) {
 		return step{records: mine, listed: "proxy-node-1 web-a", after: after, ended: true}
 	}
 	for name, steps := range map[string][]step{
-		"deleted":                        {exists, exists, missing, ended, ended},
-		"missing once":                   {exists, missing, exists, missing, ended},
-		"missing twice within moments":   {exists, missing, again(1), again(missingTimeout - 2), {records: mine, listed: "other", after: 1, ended: true}},
-		"recreated under its name":       {exists, {records: mine, listed: "name-of-a:A-1"}, {records: mine, listed: "name-of-a", ended: true}},
-		"of an init container":           {{records: ofInit, listed: "name-of-a"}, {records: ofInit, listed: "name-of-a"}, {records: ofInit, listed: "name-of-a"}},
-		"never listed":                   {missing, missing, missing},
-		"deleted before the start":       {api(0), api(neverListedTimeout - 1), apiOver(1)},
-		"listed late":                    {api(0), api(neverListedTimeout - 1), {records: mine, listed: "name-of-a:A-0 cni-b", after: time.Hour}, api(0), apiOver(0)},
-		"only static pods":               {static(0), static(time.Hour), static(time.Hour), api(0), api(neverListedTimeout - 1), apiOver(1)},
-		"another kubelet, then API pods": {api(0), {records: mine, newSocket: true, after: time.Hour}, api(0), api(neverListedTimeout - 1), apiOver(1)},
+		"deleted":                         {exists, exists, missing, ended, ended},
+		"missing once":                    {exists, missing, exists, missing, ended},
+		"missing twice within moments":    {exists, missing, again(1), again(missingTimeout - 2), {records: mine, listed: "other", after: 1, ended: true}},
+		"recreated under its name":        {exists, {records: mine, listed: "name-of-a:A-1"}, {records: mine, listed: "name-of-a", ended: true}},
+		"recreated with other containers": {exists, {records: mine, listed: "name-of-a/other:A-1"}, {records: mine, listed: "name-of-a/other:A-1", ended: true}},
+		"of an init container":            {{records: ofInit, listed: "name-of-a"}, {records: ofInit, listed: "name-of-a"}, {records: ofInit, listed: "name-of-a"}},
+		"never listed":                    {missing, missing, missing},
+		"deleted before the start":        {api(0), api(neverListedTimeout - 1), apiOver(1)},
+		"listed late":                     {api(0), api(neverListedTimeout - 1), {records: mine, listed: "name-of-a:A-0 cni-b", after: time.Hour}, api(0), apiOver(0)},
+		"only static pods":                {static(0), static(time.Hour), static(time.Hour), api(0), api(neverListedTimeout - 1), apiOver(1)},
+		"another kubelet, then API pods":  {api(0), {records: mine, newSocket: true, after: time.Hour}, api(0), api(neverListedTimeout - 1), apiOver(1)},
 		"not bound, never listed": {{records: unbound, listed: "web-a cni-b"},
 			{records: unbound, listed: "web-a cni-b", after: time.Hour}, {records: unbound, listed: "web-a cni-b", after: time.Hour}},
 		"no name, never listed":             {{records: nameless, listed: "web-a cni-b"}, {records: nameless, listed: "web-a cni-b", after: time.Hour}},
@@ -94,8 +96,9 @@ func TestPodTracker(t *testing.T) {
 					create()
 				}
 				for _, word := range strings.Fields(now.listed) {
-					pod, replica, _ := strings.Cut(word, ":")
-					containers = append(containers, containerDevices{pod: podName{"default", pod}, container: "main", replicaIDs: map[string][]string{displayResource: {idOf(replica)}}})
+					name, replica, _ := strings.Cut(word, ":")
+					pod, container, _ := strings.Cut(name, "/")
+					containers = append(containers, containerDevices{pod: podName{"default", pod}, container: gocmp.Or(container, "main"), replicaIDs: map[string][]string{displayResource: {idOf(replica)}}})
 				}
 				return containers, now.err
 			}}
