@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"path/filepath"
 	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
@@ -59,6 +60,7 @@ func New(options Options, compiler config.Compiler, version string, log *logrus.
 
 // Run advertises until ctx ends.
 func (d *Daemon) Run(ctx context.Context) (err error) {
+	d.removeTemps()
 	c := d.initialConfiguration()
 	c.Policy.Log.Configure(d.log)
 	d.log.WithField("version", d.version).Info("Starting directx-advertiser")
@@ -80,6 +82,19 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 		return nil
 	}
 	return err
+}
+
+// removeTemps removes the temporary files that an earlier process has left. The recorder does so in its directory.
+func (d *Daemon) removeTemps() {
+	dirs := []string{d.compiler.StateDir}
+	if d.options.LabelsFile != "" {
+		dirs = append(dirs, filepath.Dir(d.options.LabelsFile))
+	}
+	for _, dir := range dirs {
+		if err := durable.RemoveTemps(dir); err != nil {
+			d.log.WithError(err).Warn("Cannot remove a temporary file of an earlier run")
+		}
+	}
 }
 
 // errNewRun ends the goroutines of a run when the next configuration, another containerd or the loss of the

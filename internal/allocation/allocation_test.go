@@ -335,6 +335,21 @@ func TestCheckWritable(t *testing.T) {
 	}
 }
 
+// TestEndOrder: a binding stays while its record cannot be removed, because an unbound record is for any container.
+func TestEndOrder(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
+	id := record(t, r, "gpu-0")
+	bind(t, dir, id, "pod-a", "main")
+	path := r.store.path(id, recordSuffix)
+	testutil.NoError(t, os.Remove(path), os.MkdirAll(filepath.Join(path, "x"), 0o700))
+	testutil.CheckError(t, "end", r.End(id), path)
+	if _, bound, err := r.store.readBinding(id); !bound {
+		t.Errorf("the binding is gone: %v", err)
+	}
+}
+
 func TestRecordErrors(t *testing.T) {
 	t.Parallel()
 	r := openRecorder(t, filepath.Join(t.TempDir(), "records"))

@@ -90,7 +90,10 @@ func (r *Recorder) open(ctx context.Context) error {
 		last = max(last, r.records[n-1].Sequence)
 	}
 	r.lastSequence.Store(last)
-	return r.removeLeftovers()
+	if err := r.removeLeftovers(); err != nil {
+		r.log.WithError(err).Warn("Cannot remove files of an earlier run")
+	}
+	return nil
 }
 
 // Close releases the directory's lock. The records stay.
@@ -184,17 +187,16 @@ func (r *Recorder) readRecords(ctx context.Context) error {
 	return nil
 }
 
-// removeLeftovers removes temporary files, and the bindings of records that have ended.
+// removeLeftovers removes temporary files, and the bindings of records that have ended. No other process writes
+// records, and a process whose temporary binding is removed tries again.
 func (r *Recorder) removeLeftovers() error {
-	files, err := os.ReadDir(r.store.dir)
+	err := durable.RemoveTemps(r.store.dir)
+	files, readErr := os.ReadDir(r.store.dir)
 	for _, file := range files {
 		id, isBinding := strings.CutSuffix(file.Name(), bindingSuffix)
-		// No other process writes records, and a process whose temporary binding is removed tries again.
-		if durable.IsTemp(file.Name()) || isBinding && isWellFormed(id) && !durable.Exists(r.store.path(ID(id), recordSuffix)) {
-			if err := os.Remove(filepath.Join(r.store.dir, file.Name())); err != nil {
-				r.log.WithError(err).Warn("Cannot remove a file of an earlier run")
-			}
+		if isBinding && isWellFormed(id) && !durable.Exists(r.store.path(ID(id), recordSuffix)) {
+			err = errors.Join(err, durable.Remove(r.store.path(ID(id), bindingSuffix)))
 		}
 	}
-	return err
+	return errors.Join(err, readErr)
 }

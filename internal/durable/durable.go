@@ -24,6 +24,21 @@ const (
 // was killed.
 func IsTemp(name string) bool { return strings.HasPrefix(name, tempPrefix) }
 
+// RemoveTemps removes the temporary files in dir, which need not exist. If another process writes a file there
+// now, its call fails with an error that matches [fs.ErrNotExist].
+func RemoveTemps(dir string) error {
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, file := range files {
+		if IsTemp(file.Name()) {
+			err = errors.Join(err, Remove(filepath.Join(dir, file.Name())))
+		}
+	}
+	return err
+}
+
 // Read returns at most limit bytes of the file at path, opened with [Open].
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)

@@ -26,6 +26,15 @@ func onlyFile(t *testing.T, path, want string) {
 	}
 }
 
+func TestRemoveTemps(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	testutil.NoError(t, os.WriteFile(filepath.Join(dir, tempPrefix+"1"), nil, 0o600), Replace(path, []byte("x"), 0o600))
+	testutil.NoError(t, RemoveTemps(dir), RemoveTemps(filepath.Join(dir, "nowhere")))
+	onlyFile(t, path, "x")
+}
+
 func TestReplaceKeepsOldFileOnFailure(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
