@@ -91,6 +91,8 @@ func (r *run) pluginConfig() deviceplugin.Config {
 	c := deviceplugin.Config{
 		Recorder: r.recorder, Policy: r.policy.Policy, KubeletDir: r.options.KubeletDir, Pods: r.pods, NodeOS: r.compiler.NodeOS,
 		Metrics: r.metrics, Log: r.log, OnDevices: r.writeLabels,
+		// The NRI plugin runs on Linux, where every kubelet allocates at admission.
+		AllocatesAtCreation: r.policy.Injection != policy.InjectByNRI,
 	}
 	if r.policy.Injection == policy.InjectByKubelet {
 		c.Inject = r.inject

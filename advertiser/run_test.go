@@ -39,8 +39,8 @@ func TestConfigure(t *testing.T) {
 		if (c.Inject != nil) != test.inject {
 			t.Errorf("%s: injects: %t", name, c.Inject != nil)
 		}
-		if (c.CheckStart != nil) != (test.want != "") {
-			t.Errorf("%s: checks starts: %t", name, c.CheckStart != nil)
+		if checks := c.CheckStart != nil; checks != (test.want != "") || checks == c.AllocatesAtCreation {
+			t.Errorf("%s: checks starts: %t; allocates at creation: %t", name, checks, c.AllocatesAtCreation)
 		} else if c.CheckStart != nil {
 			testutil.CheckError(t, name, c.CheckStart(t.Context()), test.want)
 		}

@@ -11,8 +11,8 @@ import (
 // can crash the kubelet, or because the kubelet would allocate their replicas again.
 //
 // A kubelet that allocates at admission handles one pod after the other, so its calls never overlap. One
-// that allocates at creation, as on Windows up to Kubernetes 1.37, can have several allocations in flight
-// (pkg/kubelet/cm/devicemanager/manager.go, v1.34 and v1.37):
+// that allocates at creation can have several allocations in flight (pkg/kubelet/cm/devicemanager/manager.go,
+// v1.34 and v1.37):
 //   - When an allocation begins, the kubelet deletes the state of all other pods (devicesToReuse). It
 //     panics if Allocate then succeeds for one of these. So the first of two must fail.
 //   - When an allocation fails, the kubelet can allocate the replicas of all allocations in flight
@@ -27,8 +27,8 @@ import (
 // in flight fail. Two conflicts are missed: if the second call comes later than answerDelay after the
 // first, and if another allocation begins or fails while the kubelet saves the one that has succeeded.
 type allocateGuard struct {
-	// answerDelay is how long a call takes at least, so that overlaps can be seen. It is 0 on Linux,
-	// where the kubelet allocates at admission.
+	// answerDelay is how long a call takes at least, so that overlaps can be seen. It is 0 where the kubelet
+	// allocates at admission.
 	answerDelay time.Duration
 	// failureInterval is the time between two failures because of an overlap, more than a second. failing has a
 	// value while a call waits for it.
@@ -47,7 +47,7 @@ func newAllocateGuard(config Config, timing timing) *allocateGuard {
 	g := &allocateGuard{
 		failureInterval: timing.failureInterval, failing: make(chan struct{}, 1), succeeded: make(chan struct{}, 1),
 	}
-	if config.NodeOS == "windows" {
+	if config.AllocatesAtCreation {
 		g.answerDelay = timing.answerDelay
 	}
 	return g

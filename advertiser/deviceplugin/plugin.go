@@ -42,8 +42,8 @@ type Config struct {
 	// /var/lib/kubelet/device-plugins. It need not exist yet.
 	KubeletDir string
 	// CheckStart, if set, returns an error, with cause and remedy, if no container can start with a GPU now. It is
-	// called before each start of a container, concurrently, once for each resource. On Windows it must be nil:
-	// see options.
+	// called before each start of a container, concurrently, once for each resource. It must be nil with
+	// AllocatesAtCreation: see options.
 	CheckStart func(ctx context.Context) error
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker
@@ -53,8 +53,11 @@ type Config struct {
 	// for nodes with neither the NRI plugin nor the runtime shim, and nothing is recorded then. If no response can
 	// express the request, its error matches [ErrInvalidRequest].
 	Inject func(ctx context.Context, resource string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error)
-	// NodeOS is the operating system of the node's containers, "windows" or "linux". It determines which GPUs they
-	// can have, the form of the interlock, and whether allocations can overlap: see allocateGuard.
+	// AllocatesAtCreation reports that the kubelet may allocate when it creates a container, and not when it admits
+	// the pod, as on Windows up to Kubernetes 1.37. Then allocations can overlap: see allocateGuard.
+	AllocatesAtCreation bool
+	// NodeOS is the operating system of the node's containers, "windows" or "linux". It
+	// determines which GPUs they can have, and the form of the interlock.
 	NodeOS  string
 	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger

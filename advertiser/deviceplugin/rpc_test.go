@@ -200,7 +200,7 @@ func TestAllocationsAtOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				config := testConfig(t, "", nil)
 				if !test.admission {
-					config.NodeOS = "windows"
+					config.AllocatesAtCreation = true
 				}
 				servers := []*server{testServer(config), testServer(config)} // of two resources
 				servers[1].guard = servers[0].guard
