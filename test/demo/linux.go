@@ -68,7 +68,7 @@ func (d *demo) linuxPod(ctx context.Context) error {
 	}
 	d.say("  + linux.devices    " + devices[0].GetPath())
 	d.say("  - mounts           " + allocation.InterlockMount)
-	d.by("", "That mount is the interlock here: runc refuses it.")
+	d.by("", "That mount is the interlock.")
 	return nil
 }
 

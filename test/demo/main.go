@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -24,13 +25,40 @@ func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	program, err := os.Executable()
 	if err == nil {
-		err = run(ctx, os.Stdout, ".", filepath.Dir(program))
+		err = run(ctx, output(os.Stdout, os.Getenv("NO_COLOR")), ".", filepath.Dir(program))
 	}
 	cancel()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
 		os.Exit(1)
 	}
+}
+
+// colors are those of a terminal for what is printed.
+var colors = map[string]*regexp.Regexp{
+	"\x1b[1m":  regexp.MustCompile(`(?m)^\d+\. .*`),
+	"\x1b[31m": regexp.MustCompile(`(?m)^ +- .*|refuses:`),
+	"\x1b[32m": regexp.MustCompile(`(?m)^ +[+✔] .*`),
+}
+
+type colored struct{ io.Writer }
+
+func (c colored) Write(text []byte) (int, error) {
+	painted := text
+	for color, part := range colors {
+		painted = part.ReplaceAll(painted, []byte(color+"$0\x1b[0m"))
+	}
+	_, err := c.Writer.Write(painted)
+	return len(text), err
+}
+
+// output returns file, with colors if it is a terminal: https://no-color.org
+func output(file *os.File, noColor string) io.Writer {
+	info, err := file.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 || noColor != "" {
+		return file
+	}
+	return colored{file}
 }
 
 // run plays the demo with the product's programs in the directory bin.
@@ -52,10 +80,15 @@ func run(ctx context.Context, w io.Writer, repository, bin string) (err error) {
 			return err
 		}
 	}
+	d.title("Summary")
+	d.say("✔ The kubelet could allocate each GPU several times.")
+	d.say("✔ A container got the GPU that was allocated to it, and its driver files.")
+	d.say("✔ Without an allocation of its own, a container got no GPU.")
+	d.say("✔ A Linux container got its GPU, too.")
 	d.title("What next")
-	d.say("README.md                  install it on a Windows node, in WSL 2 or on a Linux VM")
-	d.say("go run ./cmd/dxctl --help  look at the GPUs of this machine")
-	d.say("sudo make e2e              the same with the real kubelet, containerd and runc")
+	d.say("go run ./cmd/dxctl devices  list the GPUs of this machine")
+	d.say("sudo make e2e               the same with the real kubelet, containerd and runc")
+	d.say("README.md                   install it on a Windows node, in WSL 2 or on a Linux VM")
 	return nil
 }
 
@@ -66,8 +99,10 @@ type demo struct {
 	step     int
 	// inventory is the absolute path of the Windows node's inventory file.
 	inventory string
-	windows   *node
-	processes []*exec.Cmd
+	// driverFiles is the number of files that the driver of its GPUs lists.
+	driverFiles int
+	windows     *node
+	processes   []*exec.Cmd
 }
 
 func (d *demo) path(name string) string { return filepath.Join(d.dir, name) }

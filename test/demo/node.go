@@ -194,6 +194,7 @@ func (d *demo) printAdditions(before, after []byte) error {
 		d.say(fmt.Sprintf("  + mounts           %s <- DRIVER%s", m.Destination, m.Source[strings.LastIndex(m.Source, `\`):]))
 	}
 	d.say(fmt.Sprintf("  + mounts           %d more driver files", more))
+	d.by("", "The driver lists %d of these %d files. The others are tools, such as nvidia-smi.exe.", d.driverFiles, len(is.Mounts))
 	for _, entry := range is.Process.Env[len(was.Process.Env):] {
 		name, _, _ := strings.Cut(entry, "=")
 		d.say("  + process.env      " + name)

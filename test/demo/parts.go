@@ -13,6 +13,7 @@ import (
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/directx-nri/directx-nri/advertiser/config"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 )
 
 // windowsInventory describes a Windows node of AWS.
@@ -28,7 +29,8 @@ func (d *demo) listGPUs(repository string) (err error) {
 	}
 	d.title("A simulated Windows node with %d GPUs (%s)", len(devices), windowsInventory)
 	for _, g := range devices {
-		d.say(fmt.Sprintf("%s, %d GiB, driver %s with %d files, at %s", g.Description, g.DedicatedMemory>>30, g.DriverVersion, len(g.System32)+len(g.SysWOW64), g.LocationPath))
+		d.driverFiles = len(g.System32) + len(g.SysWOW64)
+		d.say(fmt.Sprintf("%s, %d GiB, driver %s with %d files, at %s", g.Description, g.DedicatedMemory>>30, g.DriverVersion, d.driverFiles, g.LocationPath))
 	}
 	return nil
 }
@@ -65,7 +67,10 @@ func (d *demo) onePod(ctx context.Context) error {
 	d.title("Without the shim, the same container does not start")
 	d.by("advertiser", "also answers with an interlock, a device that no runtime knows:")
 	d.by("", "%s", answer.GetDevices()[0].GetHostPath())
-	d.by("shim", "removed it when it added the GPU.")
+	d.by("shim", "removed it when it added the GPU. Without our shim, in the end-to-end tests:")
+	d.by("runhcs", "refuses: specified device %s has unsupported type %s", allocation.InterlockDeviceID, allocation.InterlockDeviceType)
+	d.by("", "On Linux, the interlock is a mount. Without directx-nri, in the end-to-end tests:")
+	d.by("runc", `refuses: error mounting %q to rootfs at %q: "…" cannot be mounted because it is inside /proc`, allocation.InterlockSource, allocation.InterlockMount)
 	return nil
 }
 

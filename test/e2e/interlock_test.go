@@ -179,7 +179,8 @@ func (s *suite) testPluginDown(t *testing.T) {
 // TestInterlockRuntimes records what low-level runtimes do with the interlock's
 // mount: none starts the container, and the error names the mount.
 func TestInterlockRuntimes(t *testing.T) {
-	for _, runtime := range []string{"runc", "crun"} {
+	mountError := fmt.Sprintf("error mounting %q to rootfs at %q", allocation.InterlockSource, allocation.InterlockMount)
+	for runtime, words := range map[string]string{"runc": mountError, "crun": allocation.InterlockMount} {
 		t.Run(runtime, func(t *testing.T) {
 			if out, err := runBundle(t, runtime, "echo it runs"); err != nil || !strings.Contains(out, "it runs") {
 				t.Fatalf("without the interlock: %v\n%s", err, out)
@@ -188,7 +189,7 @@ func TestInterlockRuntimes(t *testing.T) {
 			if err == nil || strings.Contains(out, "it runs") {
 				t.Errorf("the container runs: %v", err)
 			}
-			bed.MustContain(t, "the error of "+runtime, out, allocation.InterlockMount)
+			bed.MustContain(t, "the error of "+runtime, out, words)
 		})
 	}
 }

@@ -175,14 +175,14 @@ func (n node) testConcurrent(t *testing.T) {
 }
 
 // unsupported is the error of runhcs for the interlock.
-var unsupported = []string{allocation.InterlockDeviceID, "unsupported type " + allocation.InterlockDeviceType}
+var unsupported = "specified device " + allocation.InterlockDeviceID + " has unsupported type " + allocation.InterlockDeviceType
 
 // testSkipped starts containers of a pod in the shim process of its sandbox, without the shim:
 // runhcs gets the interlock, or the device of kubelet injection.
 func (n node) testSkipped(t *testing.T) {
 	pod := n.RunPod(t, n.Name("skipped"))
 	id, err := n.StartContainer(t, pod, n.NewAllocated("locked", n.Record(t, n.GPUs[0].Replica(23))))
-	n.MustNotStart(t, id, err, unsupported...)
+	n.MustNotStart(t, id, err, unsupported)
 	injected := n.NewContainer("injected")
 	bed.AddDevice(injected, "vpci-location-path", n.GPUs[0].LocationPath)
 	id, err = n.StartContainer(t, pod, injected)

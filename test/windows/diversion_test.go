@@ -97,7 +97,7 @@ func (d diverted) testInstall(t *testing.T) {
 	pod := d.RunPod(t, d.Name("before"))
 	before := d.MustStartContainer(t, pod, d.NewContainer("before"))
 	id, err := d.StartContainer(t, pod, d.NewAllocated("locked", d.Record(t, d.GPUs[0].Replica(0))))
-	d.MustNotStart(t, id, err, unsupported...)
+	d.MustNotStart(t, id, err, unsupported)
 
 	d.install(t)
 	after := d.gpu(t, pod, "after", 1)
@@ -108,7 +108,7 @@ func (d diverted) testInstall(t *testing.T) {
 	d.uninstall(t, original)
 	d.MustRun(t, bed.CRINamespace, pod.ID, before, after)
 	id, err = d.StartContainer(t, pod, d.NewAllocated("locked-again", d.Record(t, d.GPUs[0].Replica(2))))
-	d.MustNotStart(t, id, err, unsupported...)
+	d.MustNotStart(t, id, err, unsupported)
 	d.RemoveContainer(t, before)
 	d.RemoveContainer(t, after)
 	d.Delete(t, d.Name("alone"))
@@ -163,7 +163,7 @@ func (d diverted) testUpdate(t *testing.T) {
 		t.Errorf("check: %v", err)
 	}
 	id, err := d.StartContainer(t, pod, d.NewAllocated("locked", d.Record(t, d.GPUs[0].Replica(11))))
-	d.MustNotStart(t, id, err, unsupported...)
+	d.MustNotStart(t, id, err, unsupported)
 
 	d.install(t)
 	if got := string(bed.ReadFile(t, paths.RealShim(d.Dir()))); got != updated {
