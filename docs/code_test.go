@@ -94,21 +94,6 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// The checks that the page on troubleshooting shows are those of dxctl doctor.
-func TestDoctorSample(t *testing.T) {
-	t.Parallel()
-	names, shown := texts(t, "cmd/dxctl"), 0
-	for _, check := range regexp.MustCompile(`(?m)^[✔✘!] (\S+) `).FindAllStringSubmatch(read(t, "troubleshooting.md"), -1) {
-		shown++
-		if !slices.Contains(names, check[1]) {
-			t.Errorf("dxctl doctor has no check %s", check[1])
-		}
-	}
-	if shown < 5 {
-		t.Errorf("%d checks", shown)
-	}
-}
-
 // texts returns the texts in the Go code below directories of the repository, without tests,
 // comments and struct tags.
 func texts(t *testing.T, roots ...string) (found []string) {

@@ -8,9 +8,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -159,6 +161,27 @@ func TestSetups(t *testing.T) {
 	testutil.NoError(t, os.Mkdir(d.kubeletDir, 0o700), os.Remove(policy.Path(d.stateDir)))
 	if got := (nodeState{doctorOptions: d.doctorOptions}).setup(); got != setupCDI {
 		t.Error(got)
+	}
+}
+
+// The page on troubleshooting shows what is printed on a node on which the plugin does not run.
+func TestDoctorSample(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/troubleshooting.md")
+	testutil.NoError(t, err)
+	_, want, _ := strings.Cut(string(page), "\n# dxctl doctor\n")
+	want, _, _ = strings.Cut(want, "# dxctl doctor --report")
+	d := newKubernetesNode(t)
+	d.version, d.runtimeDir = "v0.2.0", filepath.Join(d.dir, "none")
+	d.write("gpus.yaml", strings.NewReplacer("GPU-0", `'PCI\VEN_10DE&DEV_2786&SUBSYS_16F110DE&REV_A1\0'`, "Tesla T4", "NVIDIA GeForce RTX 4070").Replace(doubleGPU))
+	d.configure("")
+	var got strings.Builder
+	printFindings(&got, runChecks(t.Context(), readNode(t.Context(), d.doctorOptions), checks(), d.timeout))
+	// What differs by machine.
+	mask := regexp.MustCompile(`kernel .*|linux/\w+|\d+ (mounts|allocation)`)
+	printed := strings.NewReplacer(d.runtimeDir, "/run/directx-nri", d.stateDir, "/var/lib/directx-nri", d.dir, "/etc/directx-nri").Replace(got.String())
+	if diff := cmp.Diff(mask.ReplaceAllString(want, ""), mask.ReplaceAllString(printed, "")); diff != "" {
+		t.Errorf("docs/troubleshooting.md shows what is not printed (-shown +printed):\n%s", diff)
 	}
 }
 
