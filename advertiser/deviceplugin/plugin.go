@@ -277,7 +277,10 @@ func (p *Plugin) logChanges(devices []resources.Device) {
 			if d.Rule != nil && (!d.Health.OK() || len(d.Notes) > 0) {
 				level = logrus.WarnLevel
 			}
-			fields := logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID, "description": d.Description, "driver": d.DriverVersion, "state": state, "notes": d.Notes}
+			fields := logrus.Fields{
+				"gpu": d.Name(), "instanceID": d.InstanceID, "description": d.Description, "driver": d.DriverVersion,
+				"state": state, "notes": d.Notes,
+			}
 			p.config.Log.WithFields(fields).Log(level, "GPU found or changed")
 		}
 	}

@@ -93,7 +93,9 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 }
 
 // allocate returns the response, and the IDs of all records, also with an error.
-func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest) (response *v1beta1.AllocateResponse, records []allocation.ID, err error) {
+func (s *server) allocate(
+	ctx context.Context, request *v1beta1.AllocateRequest,
+) (response *v1beta1.AllocateResponse, records []allocation.ID, err error) {
 	pool, _ := s.current()
 	response = &v1beta1.AllocateResponse{}
 	for _, container := range request.GetContainerRequests() {
