@@ -92,7 +92,8 @@ func deviceList() cli.List[gpuReport] {
 				health = "not offered: " + r.NotOffered
 			}
 			return []string{
-				strconv.Itoa(r.Index), r.Description, r.VendorID.Name(), memory, r.DriverVersion, r.Kind, r.LocationPath, strings.Join(append([]string{health}, r.Notes...), "; "),
+				strconv.Itoa(r.Index), r.Description, r.VendorID.Name(), memory, r.DriverVersion, r.Kind, r.LocationPath,
+				strings.Join(append([]string{health}, r.Notes...), "; "),
 				r.Resource, strconv.Itoa(r.Replicas), r.LUID, numaNode, r.InstanceID,
 			}
 		},

@@ -313,7 +313,8 @@ func checkAdvertiser(ctx context.Context, n nodeState) []finding {
 		}
 		count++
 		if err := dialUnix(ctx, filepath.Join(n.kubeletDir, paths.SocketName(d.Rule.Name))); err != nil {
-			return failed(fmt.Errorf("directx-advertiser does not offer %s: %w", d.Rule.Name, err), "start directx-advertiser, or see its log")
+			err = fmt.Errorf("directx-advertiser does not offer %s: %w", d.Rule.Name, err)
+			return failed(err, "start directx-advertiser, or see its log")
 		}
 	}
 	return passed("it offers %d healthy GPU(s)", count)
