@@ -141,7 +141,7 @@ func TestAnswerOnEachSystem(t *testing.T) {
 		devices    []*v1beta1.DeviceSpec
 		mounts     []*v1beta1.Mount
 	}{
-		"linux":   {mounts: []*v1beta1.Mount{{HostPath: "/dev/null", ContainerPath: "/proc/directx-nri-did-not-adjust-this-container", ReadOnly: true}}},
+		"linux":   {mounts: []*v1beta1.Mount{{HostPath: "/dev/null", ContainerPath: allocation.InterlockMount, ReadOnly: true}}},
 		"windows": {atCreation: true, devices: []*v1beta1.DeviceSpec{{HostPath: "directx-nri://not-started-through-the-runtime-shim"}}},
 	} {
 		config := testConfig(t, "", nil)

@@ -88,6 +88,14 @@ func TestAnnotationKey(t *testing.T) {
 	}
 }
 
+// TestInterlockMountCannotBeCreated: crun creates names in a volume that a pod mounts at /proc.
+func TestInterlockMountCannotBeCreated(t *testing.T) {
+	t.Parallel()
+	if err := os.WriteFile(filepath.Join(t.TempDir(), filepath.Base(InterlockMount)), nil, 0o600); err == nil {
+		t.Error("a file of that name can be created")
+	}
+}
+
 func TestBind(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")

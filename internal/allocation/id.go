@@ -56,12 +56,15 @@ func AnnotationKey(resource string) string {
 }
 
 // The interlock is part of the advertiser's answer to Allocate. No runtime starts
-// a container that still has it: runc refuses a mount at a new name inside /proc,
+// a container that still has it: runc and crun cannot mount at a new name inside /proc,
 // and runhcs refuses a device of a type that it does not support. The NRI plugin
 // and the runtime shim remove it when they make the container's edits.
 const (
-	// InterlockMount is the destination of a bind mount of [InterlockSource] in Linux containers.
-	InterlockMount = "/proc/directx-nri-did-not-adjust-this-container"
+	// InterlockMount is the destination of a bind mount of [InterlockSource] in Linux containers. crun would create
+	// a shorter name if a pod mounts a volume at /proc. File systems limit a name to 255 bytes.
+	InterlockMount = "/proc/directx-nri-did-not-adjust-this-container" +
+		"--without-it-the-container-would-start-without-its-GPU--see-the-log-of-directx-nri-on-this-node--" +
+		"this-name-is-longer-than-any-file-system-allows-so-that-no-runtime-can-mount-there-even-if-the-pod-has-a-volume-at-proc"
 	// InterlockSource is the source of that mount.
 	InterlockSource = "/dev/null"
 	// InterlockDeviceType and InterlockDeviceID are the type and ID of a Windows

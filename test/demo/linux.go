@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
@@ -67,9 +68,15 @@ func (d *demo) linuxPod(ctx context.Context) error {
 		return errors.New("the plugin did not give the container its GPU")
 	}
 	d.say("  + linux.devices    " + devices[0].GetPath())
-	d.say("  - mounts           " + allocation.InterlockMount)
+	d.say("  - mounts           " + interlockMount())
 	d.by("", "That mount is the interlock.")
 	return nil
+}
+
+// interlockMount returns the first words of the mount's long name.
+func interlockMount() string {
+	name, _, _ := strings.Cut(allocation.InterlockMount, "--")
+	return name + "…"
 }
 
 // startRuntime starts the part of a runtime that calls NRI plugins: containerd

@@ -70,7 +70,7 @@ func (d *demo) onePod(ctx context.Context) error {
 	d.by("shim", "removed it when it added the GPU. Without our shim, in the end-to-end tests:")
 	d.by("runhcs", "refuses: specified device %s has unsupported type %s", allocation.InterlockDeviceID, allocation.InterlockDeviceType)
 	d.by("", "On Linux, the interlock is a mount. Without directx-nri, in the end-to-end tests:")
-	d.by("runc", `refuses: error mounting %q to rootfs at %q: "…" cannot be mounted because it is inside /proc`, allocation.InterlockSource, allocation.InterlockMount)
+	d.by("runc", `refuses: error mounting %q to rootfs at %q: "…" cannot be mounted because it is inside /proc`, allocation.InterlockSource, interlockMount())
 	return nil
 }
 

@@ -177,7 +177,7 @@ func (s *suite) testPluginDown(t *testing.T) {
 }
 
 // TestInterlockRuntimes records what low-level runtimes do with the interlock's
-// mount: none starts the container, and the error names the mount.
+// mount: none starts the container, and the error names the mount, or with runc the volume of a pod at /proc.
 func TestInterlockRuntimes(t *testing.T) {
 	for runtime, words := range map[string]string{"runc": `to rootfs at \"` + allocation.InterlockMount, "crun": allocation.InterlockMount} {
 		t.Run(runtime, func(t *testing.T) {
@@ -189,6 +189,12 @@ func TestInterlockRuntimes(t *testing.T) {
 				t.Errorf("the container runs: %v", err)
 			}
 			bed.MustContain(t, "the error of "+runtime, out, words)
+			volume := specs.Mount{Source: t.TempDir(), Destination: "/proc", Type: "bind", Options: []string{"rbind", "rw"}}
+			out, err = runBundle(t, runtime, "echo it runs", volume,
+				ocispec.ReadOnlyMount("linux", allocation.InterlockSource, allocation.InterlockMount))
+			if err == nil || strings.Contains(out, "it runs") || !strings.Contains(out, "/proc") {
+				t.Errorf("the container runs with a volume at /proc: %v\n%s", err, out)
+			}
 		})
 	}
 }
