@@ -23,10 +23,13 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cri"
+	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
 
 // These tests run the plugin against NRI's own runtime side, the library that
@@ -150,6 +153,36 @@ func TestConnectionLostInSynchronize(t *testing.T) {
 	b.plugin.await(t, true)
 	if took := time.Since(began); took < crashRetries*testInterval {
 		t.Errorf("it registered again after %s", took)
+	}
+}
+
+// crowded is the CRI service of a containerd whose pods are too large for one message to a plugin.
+type crowded struct {
+	criapi.UnimplementedRuntimeServiceServer
+}
+
+func (crowded) ListPodSandbox(context.Context, *criapi.ListPodSandboxRequest) (*criapi.ListPodSandboxResponse, error) {
+	large := map[string]string{"a": strings.Repeat("x", 5<<20)}
+	return &criapi.ListPodSandboxResponse{Items: []*criapi.PodSandbox{{Id: "1", Annotations: large}}}, nil
+}
+
+func (crowded) ListContainers(context.Context, *criapi.ListContainersRequest) (*criapi.ListContainersResponse, error) {
+	return &criapi.ListContainersResponse{}, nil
+}
+
+// TestSizeIsCheckedBeforeTheFirstRegistration: NRI could crash containerd.
+func TestSizeIsCheckedBeforeTheFirstRegistration(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	socket, criSocket := filepath.Join(dir, "nri.sock"), filepath.Join(dir, "cri.sock")
+	grpctest.Serve(t, criSocket, &criapi.RuntimeService_ServiceDesc, crowded{})
+	p := NewPlugin(Config{Index: "50", CRISocket: criSocket, Metrics: metrics.New("p", "v"), Log: testutil.Quiet()})
+	var attempts atomic.Int64
+	startRuntime(t, socket, func() error { attempts.Add(1); return nil })
+	startPlugin(t, socket, p)
+	testutil.Eventually(t, "the cause", func() bool { return errors.Is(p.CheckReady(t.Context()), cri.ErrTooLarge) })
+	if n := attempts.Load(); n != 1 { // that of the runtime's start
+		t.Errorf("%d registrations", n-1)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -202,12 +203,14 @@ func TestStandaloneStart(t *testing.T) {
 func TestEditsKeepMode(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.write("c1/config.json", standalone("DIRECTX_VISIBLE_DEVICES=all"))
-	testutil.NoError(b.t, os.Chmod(b.path("c1/config.json"), 0o646), b.edit())
-	files, err := os.ReadDir(b.path("c1"))
-	testutil.NoError(t, err)
-	if info, err := files[0].Info(); err != nil || len(files) != 1 || info.Mode().Perm() != 0o646 {
-		t.Errorf("files in the bundle: %v, %v", files, err)
+	for _, mode := range []os.FileMode{0o600, 0o640, 0o646} {
+		b.write("c1/config.json", standalone("DIRECTX_VISIBLE_DEVICES=all"))
+		testutil.NoError(b.t, os.Chmod(b.path("c1/config.json"), mode), b.edit())
+		files, err := os.ReadDir(b.path("c1"))
+		testutil.NoError(t, err)
+		if info, err := files[0].Info(); err != nil || len(files) != 1 || info.Mode().Perm() != mode {
+			t.Errorf("%v: files in the bundle: %v, %v", mode, files, err)
+		}
 	}
 }
 
@@ -312,5 +315,49 @@ func TestLogIsRotated(t *testing.T) {
 	}
 	if n, err := logFile("/dev/null/x").Write([]byte("line\n")); n != 5 || err != nil {
 		t.Errorf("a log that cannot be written: %d, %v", n, err)
+	}
+}
+
+// many returns the spec of a container with n variables, annotations and mounts of names as the shim uses them.
+func many(n int, requests bool) string {
+	spec := specs.Spec{Version: "1.1.0", Process: &specs.Process{}, Annotations: map[string]string{}, Linux: &specs.Linux{}}
+	for i := range n {
+		name := strconv.Itoa(i)
+		spec.Annotations["directx.microsoft.com/extra-mounts."+name] = name
+		spec.Process.Env = append(spec.Process.Env, "DIRECTX_"+name+"="+name)
+		spec.Mounts = append(spec.Mounts, specs.Mount{Source: "/x", Destination: "/mnt/" + name})
+	}
+	if requests {
+		spec.Process.Env = append(spec.Process.Env, "DIRECTX_VISIBLE_DEVICES=all")
+	}
+	return encode(spec)
+}
+
+// TestWorkIsLinear: a pod chooses how many variables, annotations and mounts it has.
+func TestWorkIsLinear(t *testing.T) { //nolint:paralleltest // It measures.
+	for name, requests := range map[string]bool{"no request": false, "a GPU": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			testutil.CheckLinear(t, 1000, func(n int) func() {
+				spec := many(n, requests)
+				return func() { testutil.NoError(t, b.editSpec(spec)) }
+			})
+			if edited := b.read("c1/config.json") != many(10000, requests); edited != requests {
+				t.Errorf("edited: %t", edited)
+			}
+		})
+	}
+}
+
+// BenchmarkManyVariables has as many annotations and mounts as variables.
+func BenchmarkManyVariables(b *testing.B) {
+	bed := newBed(b)
+	for _, n := range []int{0, 1000, 10000} {
+		spec := many(n, false)
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			for b.Loop() {
+				testutil.NoError(b, bed.editSpec(spec))
+			}
+		})
 	}
 }

@@ -49,9 +49,26 @@ func Read(path string, limit int64) ([]byte, error) {
 	return data, errors.Join(err, f.Close())
 }
 
-// Replace writes data to path atomically and syncs the file and its directory.
+// Replace writes data to path atomically and syncs the file and its directory. It removes what killed programs have
+// left there.
 func Replace(path string, data []byte, perm fs.FileMode) error {
+	removeLeftovers(filepath.Dir(path))
 	return write(path, data, perm, true, replaceFile)
+}
+
+// leftoverAge is the age from which a temporary file is not one of a program that runs.
+const leftoverAge = time.Hour
+
+func removeLeftovers(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		if !IsTemp(entry.Name()) {
+			continue
+		}
+		if info, err := entry.Info(); err == nil && time.Since(info.ModTime()) > leftoverAge {
+			_ = os.Remove(filepath.Join(dir, entry.Name())) // A later call tries again.
+		}
+	}
 }
 
 // ReplaceUnsynced is [Replace] without syncing, for a file that is not needed after a crash of the

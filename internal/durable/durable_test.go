@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -48,6 +49,35 @@ func TestReplaceKeepsOldFileOnFailure(t *testing.T) {
 		t.Fatalf("error %v, want %v", err, failed)
 	}
 	onlyFile(t, path, "new")
+}
+
+// TestReplaceRemovesLeftovers: those of programs that were killed, and not those of programs that write now.
+func TestReplaceRemovesLeftovers(t *testing.T) {
+	t.Parallel()
+	dir, old := t.TempDir(), time.Now().Add(-2*leftoverAge)
+	left, young, other := filepath.Join(dir, tempPrefix+"1"), filepath.Join(dir, tempPrefix+"2"), filepath.Join(dir, "other")
+	for _, path := range []string{left, young, other} {
+		testutil.WriteFile(t, path, "", 0o600)
+	}
+	testutil.NoError(t, os.Chtimes(left, old, old), os.Chtimes(other, old, old), Replace(filepath.Join(dir, "file"), nil, 0o600))
+	if Exists(left) || !Exists(young) || !Exists(other) {
+		t.Errorf("exist: left %t, young %t, other %t", Exists(left), Exists(young), Exists(other))
+	}
+}
+
+// TestModeOfTemporaryFile: others cannot read at any moment what they cannot read in the end.
+func TestModeOfTemporaryFile(t *testing.T) {
+	t.Parallel()
+	for _, perm := range []fs.FileMode{0o600, 0o640, 0o644} {
+		path := filepath.Join(t.TempDir(), "file")
+		err := write(path, []byte("secret"), perm, false, func(temp, path string) error {
+			if info, err := os.Stat(temp); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != perm {
+				t.Errorf("temporary file: %v, %v, want %v", info.Mode(), err, perm)
+			}
+			return Rename(temp, path)
+		})
+		testutil.NoError(t, err)
+	}
 }
 
 // TestUpdate: a file that has the content is left as it is.

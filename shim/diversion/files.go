@@ -115,7 +115,7 @@ func (d *Diversion) stage(ctx context.Context, newFile string) (staged string, e
 	if err := access.MakePrivate(tests); err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(tests) // Also what an interrupted call has left.
+	defer func() { _ = os.RemoveAll(tests) }() // Also what an interrupted call has left.
 	return staged, d.selfTest(ctx, staged, tests)
 }
 
