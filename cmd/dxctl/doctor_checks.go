@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -301,10 +304,15 @@ func dialUnix(ctx context.Context, path string) error {
 	return connection.Close()
 }
 
-// checkAdvertiser checks that directx-advertiser serves each resource that has a healthy GPU.
+// checkAdvertiser checks that directx-advertiser is ready, if it reports that, and serves each resource that has a
+// healthy GPU.
 func checkAdvertiser(ctx context.Context, n nodeState) []finding {
 	if n.setup() != setupKubernetes {
 		return nil
+	}
+	const remedy = "start directx-advertiser, or see its log"
+	if err := readReadiness(ctx, n.policy.Metrics.Address); err != nil {
+		return failed(err, remedy)
 	}
 	count := 0
 	for _, d := range n.gpus {
@@ -314,10 +322,28 @@ func checkAdvertiser(ctx context.Context, n nodeState) []finding {
 		count++
 		if err := dialUnix(ctx, filepath.Join(n.kubeletDir, paths.SocketName(d.Rule.Name))); err != nil {
 			err = fmt.Errorf("directx-advertiser does not offer %s: %w", d.Rule.Name, err)
-			return failed(err, "start directx-advertiser, or see its log")
+			return failed(err, remedy)
 		}
 	}
 	return passed("it offers %d healthy GPU(s)", count)
+}
+
+// readReadiness returns why directx-advertiser is not ready, if it serves its health at address. It is silent about
+// other answers: in a pod, the address is in another network, where another program may answer.
+func readReadiness(ctx context.Context, address string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", http.NoBody)
+	if err != nil {
+		return nil
+	}
+	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // Without a proxy.
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if text, _ := io.ReadAll(io.LimitReader(answer.Body, 4<<10)); answer.StatusCode == http.StatusServiceUnavailable {
+		return fmt.Errorf("directx-advertiser is not ready: %s", bytes.TrimSpace(text))
+	}
+	return nil
 }
 
 // checkRecords reads the allocation records.

@@ -5,7 +5,10 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -188,6 +191,16 @@ func TestDoctorSample(t *testing.T) {
 // One thing after the other is broken, and each is the only failure.
 func TestBrokenNodes(t *testing.T) {
 	t.Parallel()
+	readyz := func(status int, body string) func(*doubles) {
+		return func(d *doubles) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, body)
+			}))
+			d.Cleanup(server.Close)
+			d.configure("metrics: {address: '" + server.Listener.Addr().String() + "'}\n")
+		}
+	}
 	const nothing = ""
 	for name, test := range map[string]struct {
 		change        func(*doubles)
@@ -234,6 +247,9 @@ func TestBrokenNodes(t *testing.T) {
 		"advertiser": {func(d *doubles) {
 			testutil.NoError(d, os.Remove(filepath.Join(d.kubeletDir, paths.SocketName(displays))))
 		}, "advertiser: directx-advertiser does not offer " + displays, nothing},
+		"not ready":                  {readyz(http.StatusServiceUnavailable, "the disk is full\n"), "advertiser: directx-advertiser is not ready: the disk is full; start", nothing},
+		"ready":                      {readyz(http.StatusOK, "ok\n"), nothing, nothing},
+		"the address of another one": {readyz(http.StatusNotFound, "<html>"), nothing, nothing},
 		"record": {func(d *doubles) {
 			d.write("state/allocations/"+strings.Repeat("ab", 16)+".json", "{")
 		}, "delete its pod, then the file", nothing},
