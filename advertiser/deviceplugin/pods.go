@@ -86,7 +86,6 @@ func (t *PodTracker) update(
 		pods[c.pod] = true
 	}
 	t.listsAPIPods = t.listsAPIPods || hasAPIPod(pods)
-	now := t.now()
 	owners := map[allocation.ID]owner{}
 	for _, record := range records {
 		o := t.owners[record.ID]
@@ -97,24 +96,34 @@ func (t *PodTracker) update(
 		o.held = o.held || holds
 		// Ordinary init containers are never listed, so their pods do not count as recreated.
 		isRecreated := !holds && (isListed || o.held)
-		timeout := neverListedTimeout
-		if o.listed {
-			timeout = t.missingTimeout
-		}
-		switch {
-		case pods[o.pod] && !isRecreated:
-			o.listed, o.missingSince = true, time.Time{}
-		case o.pod == podName{} || !o.listed && !t.listsAPIPods:
-			// It is unknown whether the pod exists.
-		case o.missingSince.IsZero():
-			o.missingSince = now
-		case now.Sub(o.missingSince) >= timeout:
+		if t.isGone(&o, pods[o.pod] && !isRecreated) {
 			ended = append(ended, record.ID)
 		}
 		owners[record.ID] = o
 	}
 	t.owners = owners
 	return containers, ended, nil
+}
+
+// isGone reports whether a pod that is listed now, or is not, no longer exists.
+func (t *PodTracker) isGone(o *owner, isListed bool) bool {
+	if isListed {
+		o.listed, o.missingSince = true, time.Time{}
+		return false
+	}
+	if o.pod == (podName{}) || !o.listed && !t.listsAPIPods {
+		return false // It is unknown whether the pod exists.
+	}
+	now := t.now()
+	if o.missingSince.IsZero() {
+		o.missingSince = now
+		return false
+	}
+	timeout := neverListedTimeout
+	if o.listed {
+		timeout = t.missingTimeout
+	}
+	return now.Sub(o.missingSince) >= timeout
 }
 
 // hasAPIPod reports whether one of pods is certainly from the API server. The names of static pods

@@ -128,12 +128,13 @@ func (p *pool) next(gpus []gpu, held holdings) *pool {
 		for id := range replicas {
 			key, number, _ := allocation.ParseReplicaID(id)
 			i, ok := next.index[key]
-			switch {
-			case !ok:
-			case resource != p.resource:
-				next.gpus[i].heldElsewhere[number] = true
-			case number >= next.gpus[i].offered:
-				next.gpus[i].held[number] = true
+			if !ok {
+				continue
+			}
+			if g := next.gpus[i]; resource != p.resource {
+				g.heldElsewhere[number] = true
+			} else if number >= g.offered {
+				g.held[number] = true
 			}
 		}
 	}
