@@ -84,6 +84,8 @@ func TestDoctor(t *testing.T) {
 	if status, stdout, stderr := call(n, n.doctor()); status != 0 || !strings.Contains(stdout, "✔ nri ") || stderr != "" {
 		t.Errorf("on a healthy node: status %d\n%s%s", status, stdout, stderr)
 	}
+	_, err := n.kubelet.Wait(t.Context(), bed.Display)
+	testutil.NoError(n, err)
 	_, response, err := n.kubelet.Allocate(t.Context(), bed.Display, 1)
 	testutil.NoError(n, err)
 	id := response.GetAnnotations()[displayKey]
