@@ -186,7 +186,9 @@ func (a adapterProperties) pciAddress() string {
 
 // newDevice returns the device of the adapter.
 func (a adapterProperties) newDevice(files libraries) discovery.Device {
-	d := discovery.Device{InstanceID: a.instanceID, LUID: a.luid, Description: decodeUTF16(a.registry.adapter[:]), DedicatedMemory: a.memory}
+	d := discovery.Device{
+		InstanceID: a.instanceID, LUID: a.luid, Description: decodeUTF16(a.registry.adapter[:]), DedicatedMemory: a.memory,
+	}
 	vendor := a.ids.vendor
 	switch {
 	case vendor <= 0xFFFF:

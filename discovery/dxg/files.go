@@ -188,9 +188,13 @@ func readLibraries(root hostfiles.Root) libraries {
 		l.add(installedSMI)
 	}
 	if _, info, err := root.Lookup(DefaultDevice); err == nil && info.Mode().Perm()&0o006 != 0o006 {
-		l.notes[DefaultDevice] = fmt.Sprintf("%s has the mode %04o, so only some users can use it in containers", DefaultDevice, info.Mode().Perm())
+		l.notes[DefaultDevice] = modeNote(DefaultDevice, info)
 	}
 	return l
+}
+
+func modeNote(file string, info fs.FileInfo) string {
+	return fmt.Sprintf("%s has the mode %04o, so only some users can use it in containers", file, info.Mode().Perm())
 }
 
 // add adds a regular file.
@@ -205,7 +209,7 @@ func (l *libraries) add(file string) {
 	case !info.Mode().IsRegular():
 		return
 	case info.Mode().Perm()&0o004 == 0:
-		l.notes[file] = fmt.Sprintf("%s has the mode %04o, so only some users can read it in containers", file, info.Mode().Perm())
+		l.notes[file] = modeNote(file, info)
 	}
 	l.files = append(l.files, file)
 }

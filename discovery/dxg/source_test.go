@@ -228,7 +228,7 @@ func TestIncompleteVM(t *testing.T) {
 			"the host uses a driver that the VM does not have: " + nvidiaPackage + " does not exist", "healthy"},
 		"empty packages": {"rm -r ." + driversDir + "/*/*", nvidiaPackage + " has no shared library", intelPackage + " has no shared library"},
 		"unreadable": {"chmod 600 usr/lib/wsl/lib/libcuda.so.1",
-			"healthy [" + noCUDA + " has the mode 0600, so only some users can read it in containers]", "healthy"},
+			"healthy [" + noCUDA + " has the mode 0600, so only some users can use it in containers]", "healthy"},
 		"device of root":          {"mkdir dev && touch dev/dxg && chmod 600 dev/dxg", "healthy [/dev/dxg has the mode 0600", "healthy [/dev/dxg has the mode 0600"},
 		"links of public scripts": {"cd usr/lib/wsl/lib && mv libcuda.so.1 libcuda.so && ln -s /usr/lib/wsl/lib/libcuda.so libcuda.so.1", "healthy", "healthy"},
 		"a package of links":      {"mkdir opt && mv ." + intelPackage + "/* opt && ln -s /opt/B1 ." + intelPackage + "/B1", "healthy", "healthy"},

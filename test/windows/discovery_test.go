@@ -73,7 +73,7 @@ func npu() bed.GPU {
 		InstanceID: `PCI\VEN_8086&DEV_7D1D&SUBSYS_0C8D1028&REV_04\3&11583659&0&58`, LocationPath: "PCIROOT(0)#PCI(0B00)",
 		LUID:          0x1_0000_1000, // The upper half is not zero.
 		DriverVersion: "1.2.3.4", DriverStorePath: bed.DriverStore + `\npu.inf_amd64_00`,
-		SupportsCompute: true, Integrated: true, DedicatedMemory: 128 << 20,
+		SupportsCompute: true, MachineLearningOnly: true, Integrated: true, DedicatedMemory: 128 << 20,
 		System32: bed.Files("npu64.dll=npu.dll"), SysWOW64: bed.Files("npu32.dll=npu.dll"),
 	}}
 }
@@ -125,11 +125,11 @@ func testKinds(t *testing.T) {
 		gpus[0].InstanceID: {discovery.Device{LUID: gpus[0].LUID}, discovery.KindDisplay, "", "failed to read a"},
 		gpus[1].InstanceID: {discovery.Device{}, discovery.KindNone, "location path", "failed to read a"},
 		gpus[2].InstanceID: {discovery.Device{LUID: gpus[2].LUID}, discovery.KindDisplay, "28", ""},
-		npu.InstanceID:     {discovery.Device{LUID: npu.LUID, Integrated: true, DedicatedMemory: npu.DedicatedMemory}, discovery.KindCompute, "", ""},
+		npu.InstanceID:     {discovery.Device{LUID: npu.LUID, MachineLearningOnly: true, Integrated: true, DedicatedMemory: npu.DedicatedMemory}, discovery.KindCompute, "", ""},
 	}
 	for id, test := range want {
 		d := found[id]
-		got := discovery.Device{LUID: d.LUID, DedicatedMemory: d.DedicatedMemory, Software: d.Software, Integrated: d.Integrated}
+		got := discovery.Device{LUID: d.LUID, DedicatedMemory: d.DedicatedMemory, Software: d.Software, Integrated: d.Integrated, MachineLearningOnly: d.MachineLearningOnly}
 		if diff := cmp.Diff(test.device, got); diff != "" || d.Kind() != test.kind {
 			t.Errorf("%s is of kind %q, want %q (-want +got):\n%s", id, d.Kind(), test.kind, diff)
 		}

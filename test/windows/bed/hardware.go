@@ -57,7 +57,10 @@ func (g GPU) adapter() string {
 	if g.SupportsDisplay {
 		attributes |= 1 | 2
 	}
-	if g.SupportsCompute {
+	switch {
+	case g.MachineLearningOnly:
+		attributes |= 8
+	case g.SupportsCompute:
 		attributes |= 4
 	}
 	if g.Software {

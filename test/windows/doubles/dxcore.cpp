@@ -4,7 +4,8 @@
 //
 // C:\dxcore.txt has a line for each adapter. It is read for each list. Numbers are hexadecimal:
 //   LUID ATTRIBUTES PROPERTIES MEMORY REFUSED DESCRIPTION
-// ATTRIBUTES is 1 for Direct3D 11 graphics, 2 for Direct3D 12 graphics, 4 for Direct3D 12 core compute, added up;
+// ATTRIBUTES is 1 for Direct3D 11 graphics, 2 for Direct3D 12 graphics, 4 for Direct3D 12 core compute, 8 for machine
+//   learning, added up;
 // PROPERTIES 1 for hardware, 2 for integrated, 4 for detachable. The property of the number REFUSED is said to be
 // supported and cannot be read. Without the file DXCore fails.
 //
@@ -143,9 +144,12 @@ public:
         if (attribute == DXCORE_ADAPTER_ATTRIBUTE_D3D11_GRAPHICS) return d.attributes & 1;
         if (attribute == DXCORE_ADAPTER_ATTRIBUTE_D3D12_GRAPHICS) return d.attributes & 2;
         if (attribute == DXCORE_ADAPTER_ATTRIBUTE_D3D12_CORE_COMPUTE) return d.attributes & 4;
+        if (attribute == MACHINE_LEARNING) return d.attributes & 8;
         return false;
     }
 
+    // DXCORE_ADAPTER_ATTRIBUTE_D3D12_GENERIC_ML, which older headers do not have.
+    static constexpr GUID MACHINE_LEARNING = {0xb71b0d41, 0x1088, 0x422f, {0xa2, 0x7c, 0x02, 0x50, 0xb7, 0xd3, 0xa9, 0x88}};
     static const HRESULT DXGI_UNSUPPORTED = (HRESULT)0x887A0004; // DXGI_ERROR_UNSUPPORTED
 };
 
