@@ -51,9 +51,8 @@ func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 
 // addPackage adds the driver package. It returns why containers could not use the driver, "" if they can.
 func addPackage(d *discovery.Device, root hostfiles.Root, a adapterProperties) (problem string) {
-	isCompute := d.Kind() == discovery.KindCompute
-	packages, err := findDirectory(root, driversDir)
-	if err == nil && isEmpty(packages) {
+	entries, err := readDirectory(root, driversDir)
+	if err == nil && len(entries) == 0 {
 		err = errors.New(driversDir + " is empty")
 	}
 	if err != nil {
@@ -67,22 +66,22 @@ func addPackage(d *discovery.Device, root hostfiles.Root, a adapterProperties) (
 		err = errors.New("its driver store path has no package")
 	default:
 		dir = filepath.Join(driversDir, name)
-		_, err = findDirectory(root, dir)
+		entries, err = readDirectory(root, dir)
 	}
 	d.DriverStorePath = dir
 	switch {
-	case err != nil && isCompute:
+	case err != nil && d.Kind() == discovery.KindCompute:
 		markUnsupported(d)
 		return err.Error() + ": whether it has a driver for Linux is unknown"
 	case err != nil && dir != "":
-		return "the host uses a driver that the VM does not have: " + err.Error()
+		return "the VM cannot use the host's driver: " + err.Error()
 	case err != nil:
 		d.Libraries = []discovery.Library{{Source: driversDir, Destination: driversDir}}
 		d.Notes = append(d.Notes, err.Error()+"; containers get all of "+driversDir)
 		return ""
 	}
 	d.Libraries = []discovery.Library{{Source: dir, Destination: dir}}
-	if !hasLibrary(root, dir, 1) {
+	if !hasLibrary(root, dir, entries) {
 		markUnsupported(d)
 		return dir + " has no shared library, so it has no driver for Linux"
 	}
@@ -125,41 +124,39 @@ func addLibraries(d *discovery.Device, shared libraries) (problem string) {
 	return ""
 }
 
-// findDirectory returns the path at which this process finds a directory of the VM.
-func findDirectory(root hostfiles.Root, path string) (string, error) {
+// readDirectory reads a directory of the VM.
+func readDirectory(root hostfiles.Root, path string) ([]fs.DirEntry, error) {
 	local, info, err := root.Lookup(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("%s does not exist", path)
-	case err == nil && !info.IsDir():
-		return "", fmt.Errorf("%s is not a directory", path)
+		return nil, fmt.Errorf("%s does not exist", path)
+	case err != nil:
+		return nil, err
+	case !info.IsDir():
+		return nil, fmt.Errorf("%s is not a directory", path)
 	}
-	return local, err
+	return os.ReadDir(local)
 }
 
 // markUnsupported makes d a device without a kind, which is listed but not advertised.
 func markUnsupported(d *discovery.Device) { d.SupportsDisplay, d.SupportsCompute = false, false }
 
-// hasLibrary reports whether a driver package may have a user-mode driver for Linux. AMD's is in a
+// hasLibrary reports whether a driver package with these entries may have a user-mode driver for Linux. AMD's is in a
 // subdirectory. WSL also lists NPUs, which often have no such driver.
 // https://github.com/microsoft/WSL/issues/40445
-func hasLibrary(root hostfiles.Root, dir string, depth int) bool {
-	local, _, err := root.Lookup(dir)
-	if err != nil {
-		return false
-	}
-	entries, _ := os.ReadDir(local)
-	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-		isVersion, _ := filepath.Match("*.so.[0-9]*", e.Name()) // The pattern is valid.
-		isLibrary := isVersion || strings.HasSuffix(e.Name(), ".so")
-		mayBeDirectory := e.Type()&(fs.ModeDir|fs.ModeSymlink) != 0
-		return isLibrary || depth > 0 && mayBeDirectory && hasLibrary(root, filepath.Join(dir, e.Name()), depth-1)
+func hasLibrary(root hostfiles.Root, dir string, entries []fs.DirEntry) bool {
+	return slices.ContainsFunc(entries, isLibrary) || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		if e.Type()&(fs.ModeDir|fs.ModeSymlink) == 0 {
+			return false
+		}
+		below, _ := readDirectory(root, filepath.Join(dir, e.Name()))
+		return slices.ContainsFunc(below, isLibrary)
 	})
 }
 
-func isEmpty(dir string) bool {
-	entries, err := os.ReadDir(dir)
-	return err == nil && len(entries) == 0
+func isLibrary(e fs.DirEntry) bool {
+	isVersion, _ := filepath.Match("*.so.[0-9]*", e.Name()) // The pattern is valid.
+	return isVersion || strings.HasSuffix(e.Name(), ".so")
 }
 
 // libraries are the files of /usr/lib/wsl/lib, which all GPUs of a VM share, and an installed nvidia-smi.
@@ -174,12 +171,7 @@ type libraries struct {
 
 func readLibraries(root hostfiles.Root) libraries {
 	l := libraries{root: root, notes: map[string]string{}}
-	local, err := findDirectory(root, libDir)
-	if err != nil {
-		l.err = err
-		return l
-	}
-	entries, err := os.ReadDir(local)
+	entries, err := readDirectory(root, libDir)
 	l.err = err
 	for _, e := range entries {
 		l.add(filepath.Join(libDir, e.Name()))
