@@ -79,6 +79,9 @@ func (d *Daemon) waitForNewRun(ctx context.Context, c *configuration) *configura
 			return &configuration{Compiled: next}
 		}
 		inForce = next
+		if plugin := d.status.Load().devicePlugin; plugin != nil {
+			plugin.Refresh() // The inventory may have changed.
+		}
 	}
 }
 

@@ -97,6 +97,8 @@ type Plugin struct {
 	// servers has the server of each resource. It does not change.
 	servers map[string]*server
 	guard   *allocateGuard // of all servers
+	// devicesChanged receives a value from Refresh.
+	devicesChanged chan struct{}
 
 	// mu guards the fields that other goroutines read through status.go.
 	mu sync.Mutex
@@ -122,6 +124,7 @@ func New(ctx context.Context, config Config) *Plugin { return newPlugin(ctx, con
 func newPlugin(ctx context.Context, config Config, timing timing) *Plugin {
 	p := &Plugin{
 		config: config, timing: timing, servers: map[string]*server{}, guard: newAllocateGuard(config, timing),
+		devicesChanged: make(chan struct{}, 1),
 	}
 	if config.Inject != nil {
 		p.containers, _ = config.Pods.list(ctx) // refresh lists them again.
@@ -166,6 +169,9 @@ func (p *Plugin) Run(ctx context.Context) error {
 	return nil
 }
 
+// Refresh makes the plugin list the devices soon. It may be called at any time.
+func (p *Plugin) Refresh() { signal(p.devicesChanged) }
+
 // refreshLoop refreshes periodically, and after every allocation, until ctx ends.
 func (p *Plugin) refreshLoop(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -175,6 +181,7 @@ func (p *Plugin) refreshLoop(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
+		case <-p.devicesChanged:
 		case <-p.guard.succeeded:
 			// The kubelet's pods must be listed while the new pod exists.
 			select {

@@ -87,20 +87,24 @@ func TestDeviceChanges(t *testing.T) {
 	}
 }
 
-// TestRefreshSoon: after a first list that failed and after an allocation, the next refresh comes soon.
+// TestRefreshSoon: after a first list that failed, after a change and after an allocation, the next refresh
+// comes soon.
 func TestRefreshSoon(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	source, timing := k.source, fastTiming()
 	timing.recheckInterval = time.Hour
 	source.set(errors.New("the driver starts"))
-	runWith(t, k.config, timing)
+	r := runWith(t, k.config, timing)
 	k.await(displayResource, "")
 	source.set(nil, displayGPU("B"))
 	k.await(displayResource, "B-0 B-1")
+	source.set(nil, displayGPU("A"))
+	r.Refresh()
+	k.await(displayResource, "A-0 A-1 B-0! B-1!")
 	for range 2 {
 		before := source.lists()
-		k.allocate("B-0")
+		k.allocate("A-0")
 		testutil.Eventually(t, "a refresh after an allocation", func() bool { return source.lists() > before })
 	}
 }

@@ -197,8 +197,9 @@ func TestStateDirectoryCannotBeUsed(t *testing.T) {
 	p.await("/readyz", 503, records)
 	testutil.NoError(t, os.Remove(records))
 	p.await("/readyz", 503, "the kubelet does not watch")
-	// The next refresh begins a new run.
+	// The next refresh, here because of a changed inventory, begins a new run.
 	testutil.NoError(t, os.RemoveAll(records))
+	p.write(p.inventory, strings.ReplaceAll(inventoryText, "'VMBUS\\0'", "'VMBUS\\1'"))
 	testutil.Eventually(t, "the directory", func() bool { _, err := os.Stat(filepath.Join(records, ".lock")); return err == nil })
 	p.await("/readyz", 503, "the kubelet does not watch")
 }
