@@ -10,7 +10,7 @@
 # Groups, `linux` when none is named:
 #
 #   linux     bin/                   containerd 1.7, ctr, the runc shim, nerdctl, the kubelet
-#             packages               runc, crun, busybox-static
+#             packages               runc, crun, busybox-static, systemd
 #   helm      bin/                   helm
 #             packages               busybox-static, rpm
 #   cluster   what linux and helm have, and
@@ -169,6 +169,7 @@ linux() {
 		command -v $program >/dev/null || missing="$missing $program"
 	done
 	have_static_busybox || missing="$missing busybox-static"
+	[ -x /lib/systemd/systemd ] || missing="$missing systemd"
 	# shellcheck disable=SC2086 # a list of names
 	install $missing
 

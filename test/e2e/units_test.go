@@ -1,0 +1,118 @@
+//go:build e2e && linux
+
+package e2e
+
+import (
+	"cmp"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
+)
+
+// bootUnits boots systemd in namespaces, with a changeable view of this machine's root directory, and prints what
+// the script check prints: bash -c bootUnits DIRECTORY PROGRAMS UNITS. DIRECTORY has the script.
+const bootUnits = `set -e
+mount -t tmpfs tmpfs /mnt
+mkdir /mnt/upper /mnt/work /mnt/root
+mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work overlay /mnt/root
+cd /mnt/root
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+for dir in run tmp; do mount -t tmpfs tmpfs $dir; done
+mount --rbind /dev dev
+if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+	mount -t cgroup2 cgroup2 sys/fs/cgroup
+else
+	mount -t tmpfs tmpfs sys/fs/cgroup
+	mkdir sys/fs/cgroup/systemd
+	mount -t cgroup -o none,name=systemd cgroup sys/fs/cgroup/systemd
+fi
+mkdir -p check var/lib/kubelet/device-plugins etc/directx-nri
+mount --bind "$0" check
+rm -rf etc/systemd/system/* var/lib/directx-nri
+cp "$1"/{directx-advertiser,directx-nri,dxctl} usr/local/bin
+cp "$2"/*.service etc/systemd/system
+mkdir old
+mount --make-rprivate /
+pivot_root . old
+umount -l /old
+mount --make-rshared /
+cat >/etc/systemd/system/docker.service <<END
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=test -s /run/cdi/directx-nri.yaml
+END
+cat >/etc/systemd/system/check.service <<END
+[Unit]
+SuccessAction=exit
+FailureAction=exit
+[Service]
+Type=oneshot
+ExecStart=bash -e /check/check
+StandardOutput=append:/check/output
+StandardError=append:/check/output
+END
+exec env -i container=test "PATH=$PATH" /lib/systemd/systemd --unit=check.service`
+
+// checkUnits uses the units. It prints what is wrong.
+const checkUnits = `
+await() { # await COMMAND...: it succeeds within 20 seconds
+	for _ in {1..200}; do ! "$@" || return 0; sleep 0.1; done
+	echo "not within 20 seconds: $*"
+	systemctl status --no-pager --lines 5 docker directx-cdi directx-advertiser directx-nri || true
+	exit 1
+}
+ready() {
+	test -S /run/directx-nri/readiness.sock -a -S /var/lib/kubelet/device-plugins/directx-display.sock -a -s /var/lib/directx-nri/policy.json
+}
+
+systemctl start --no-block directx-cdi docker # before there is a GPU
+sleep 2
+! systemctl --quiet is-active docker || { echo "Docker does not wait"; exit 1; }
+cat >/etc/directx-nri/gpus.yaml <<END
+apiVersion: directx.microsoft.com/v1alpha1
+kind: Inventory
+devices: [{instanceID: 'VMBUS\0', display: true, linux: {deviceNodes: [{path: /dev/null, containerPath: /dev/dxg}]}}]
+END
+cat >/etc/directx-nri/config.yaml <<END
+apiVersion: directx.microsoft.com/v1alpha1
+kind: Configuration
+inventory: /etc/directx-nri/gpus.yaml
+END
+systemctl start directx-nri directx-advertiser
+await ready
+await systemctl --quiet is-active docker
+
+# The kubelet is installed again, and the state is removed.
+rm -r /var/lib/kubelet /var/lib/directx-nri /run/directx-nri
+mkdir -p /var/lib/kubelet/device-plugins
+await ready
+
+for unit in directx-nri directx-advertiser directx-cdi; do
+	for dir in /etc /usr /root /home /opt /sys/kernel /proc/sys; do
+		! nsenter --target "$(systemctl show --property MainPID --value $unit)" --mount --root touch $dir/file 2>/dev/null ||
+			{ echo "$unit can write to $dir"; exit 1; }
+	done
+done
+systemctl stop directx-cdi
+test ! -e /run/cdi/directx-nri.yaml || { echo "the specification stays"; exit 1; }
+`
+
+// TestUnits uses the units in a systemd of their own.
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	testutil.NoError(t, os.WriteFile(filepath.Join(dir, "check"), []byte(checkUnits), 0o600))
+	root, err := filepath.Abs("../..")
+	testutil.NoError(t, err)
+	programs := cmp.Or(os.Getenv("DIRECTX_NRI_BIN"), filepath.Join(root, "bin"))
+	status, _, stderr := call(t, exec.CommandContext(t.Context(), "unshare", "--mount", "--pid", "--ipc", "--uts", "--cgroup", "--fork", "--kill-child",
+		"bash", "-c", bootUnits, dir, programs, filepath.Join(root, "deployments", "systemd")))
+	if said, err := os.ReadFile(filepath.Join(dir, "output")); status != 0 || len(said) > 0 {
+		t.Errorf("status %d\n%s%s (%v)", status, said, stderr, err)
+	}
+}
