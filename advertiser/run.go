@@ -111,16 +111,33 @@ func (r *run) pluginConfig() deviceplugin.Config {
 
 // listDevices lists the GPUs of the node, as unhealthy while containers would not start with them. It returns
 // an error if that is not known, as during a restart of containerd: what is advertised stays so. The error
-// matches [errNewRun] if this run cannot go on. Where no GPU is offered, nothing is checked, and nothing on the
-// node changes.
+// matches [errNewRun] if this run cannot go on. On Windows, it makes the diversion. Where no GPU is offered,
+// nothing is checked, and nothing on the node changes.
 func (r *run) listDevices(ctx context.Context) ([]discovery.Device, error) {
 	devices, err := r.source.Devices(ctx)
 	if err != nil || !offersAny(devices, r.policy.Policy, r.compiler.NodeOS) {
 		return devices, err
 	}
-	problem, err := r.check(ctx)
+	problem := r.recorder.CheckWritable()
+	if errors.Is(problem, allocation.ErrRemoved) {
+		return nil, fmt.Errorf("%w: %w", errNewRun, problem)
+	}
+	injection, err := r.resolveInjection(ctx, r.configured)
 	if err != nil {
 		return nil, err
+	}
+	if injection != r.policy.Injection {
+		return nil, fmt.Errorf("%w: this version of containerd needs injection: %s", errNewRun, injection)
+	}
+	if injection == policy.InjectByShim {
+		containerd, err := r.readContainerd(ctx)
+		if err != nil {
+			return nil, err
+		}
+		problem = cmp.Or(problem, containerd.Check(r.compiler.NodeOS), shimfile.CheckBypass(r.compiler.StateDir))
+	}
+	if injection == policy.InjectByShim && problem == nil && r.options.Diversion != nil {
+		problem = r.options.Diversion.Ensure(ctx)
 	}
 	for i := range devices {
 		if problem != nil && devices[i].Health.OK() {
@@ -128,31 +145,6 @@ func (r *run) listDevices(ctx context.Context) ([]discovery.Device, error) {
 		}
 	}
 	return devices, nil
-}
-
-// check returns why containers would not start with GPUs, nil if they would. On Windows, it makes the diversion.
-// The errors are those of listDevices.
-func (r *run) check(ctx context.Context) (problem, err error) {
-	problem = r.recorder.CheckWritable()
-	if errors.Is(problem, allocation.ErrRemoved) {
-		return nil, fmt.Errorf("%w: %w", errNewRun, problem)
-	}
-	injection, err := r.resolveInjection(ctx, r.configured)
-	if err == nil && injection != r.policy.Injection {
-		err = fmt.Errorf("%w: this version of containerd needs injection: %s", errNewRun, injection)
-	}
-	if err != nil || injection != policy.InjectByShim {
-		return problem, err
-	}
-	containerd, err := r.readContainerd(ctx)
-	if err != nil {
-		return nil, err
-	}
-	problem = cmp.Or(problem, containerd.Check(r.compiler.NodeOS), shimfile.CheckBypass(r.compiler.StateDir))
-	if problem == nil && r.options.Diversion != nil {
-		problem = r.options.Diversion.Ensure(ctx)
-	}
-	return problem, nil
 }
 
 // openSource opens the source of the GPUs. The error matches [node.ErrNoSource] if the node has none.
