@@ -11,7 +11,7 @@ function Get-Driver {
 # New-PrivateDirectory creates a directory with its access control list, so from the beginning nobody but SYSTEM and
 # Administrators can read it or put files into it. Windows PowerShell has this method, PowerShell 7 has not.
 function New-PrivateDirectory([string] $Path) {
-    $access = New-Object -TypeName System.Security.AccessControl.DirectorySecurity
+    $access = [System.Security.AccessControl.DirectorySecurity]::new()
     $access.SetSecurityDescriptorSddlForm('D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)')
     [System.IO.Directory]::CreateDirectory($Path, $access) | Out-Null
 }
