@@ -1,12 +1,12 @@
 #!/bin/sh
-# Installs the chart on kubectl's current cluster and runs nvidia-smi in a Windows pod with a GPU.
+# Installs the chart on kubectl's current cluster and runs dxctl probe in a Windows pod with a GPU.
 # Arguments are helm's, such as --set image.tag=v0.2.0.
 set -eu
 here=$(dirname "$0")
 kubectl apply -f "$here/manifests/namespace.yaml"
 helm upgrade --install directx-nri "$here/helm/directx-nri" --namespace directx-nri --wait --timeout 15m "$@"
-kubectl delete -f "$here/examples/nvidia-smi/display.yaml" --ignore-not-found
-kubectl apply -f "$here/examples/nvidia-smi/display.yaml"
+kubectl delete -f "$here/examples/probe/display.yaml" --ignore-not-found
+kubectl apply -f "$here/examples/probe/display.yaml"
 # The node pulls an image of several gigabytes.
-kubectl wait --for=condition=complete --timeout=30m job/nvidia-smi-display
-kubectl logs job/nvidia-smi-display
+kubectl wait --for=condition=complete --timeout=30m job/probe-display
+kubectl logs job/probe-display

@@ -33,7 +33,7 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 		commands  []*cobra.Command
 	}{
 		{"inspect", "Inspect the node:", []*cobra.Command{
-			newDevicesCommand(), newAllocationsCommand(), newDoctorCommand(v), newVerifyCommand(v),
+			newDevicesCommand(), newAllocationsCommand(), newDoctorCommand(v), newVerifyCommand(v), newProbeCommand(),
 		}},
 		{"containers", "Prepare containers:", containers},
 		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), newConfigCommand()}},

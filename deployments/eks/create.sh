@@ -1,6 +1,6 @@
 #!/bin/sh
 # Creates an AMI and an EKS cluster with a Windows node with a GPU, installs the chart, and runs
-# nvidia-smi in a pod. Arguments are helm's, such as --set image.tag=v0.2.0. What exists is kept.
+# dxctl probe in a pod. Arguments are helm's, such as --set image.tag=v0.2.0. What exists is kept.
 set -eu
 here=$(dirname "$0")
 

@@ -19,6 +19,7 @@ import (
 const (
 	slotRelease                  = 2 // of IUnknown
 	slotFactoryCreateAdapterList = 3
+	slotFactoryGetAdapterByLUID  = 4
 	slotListGetAdapter           = 3
 	slotListGetAdapterCount      = 4
 	slotAdapterGetProperty       = 6
@@ -64,16 +65,24 @@ func (o *comObject) call(slot int, args ...uintptr) uintptr {
 
 func (o *comObject) release() { o.call(slotRelease) }
 
-// Adapters returns the present adapters of DXCore with graphics or compute. DXCore is not available before
-// Windows 10 version 2004 and Windows Server 2022.
-// https://learn.microsoft.com/windows/win32/dxcore/dxcore-adapter-attribute-guids
-func Adapters() (all []Adapter, err error) {
+// newAdapterFactory returns DXCore's factory. DXCore is not available before Windows 10 version 2004 and
+// Windows Server 2022.
+func newAdapterFactory() (factory *comObject, err error) {
 	if err := available(procDXCoreCreateAdapterFactory); err != nil {
 		return nil, err
 	}
-	var factory *comObject
 	if err := hresultError(dxcoreCreateAdapterFactory(&iidDXCoreAdapterFactory, &factory)); err != nil {
 		return nil, fmt.Errorf("DXCoreCreateAdapterFactory: %w", err)
+	}
+	return factory, nil
+}
+
+// Adapters returns the present adapters of DXCore with graphics or compute.
+// https://learn.microsoft.com/windows/win32/dxcore/dxcore-adapter-attribute-guids
+func Adapters() (all []Adapter, err error) {
+	factory, err := newAdapterFactory()
+	if err != nil {
+		return nil, err
 	}
 	defer factory.release()
 	for _, attribute := range []struct {
@@ -162,4 +171,34 @@ func (o *comObject) property(p, size uintptr) ([]byte, error) {
 		return nil, fmt.Errorf("read adapter property %d: %w", p, err)
 	}
 	return data, nil
+}
+
+// CheckDirect3D12 returns nil if Direct3D 12 creates a device on the DXCore adapter with this LUID. For that, it
+// loads the driver's files: a container can have the adapter without them.
+func CheckDirect3D12(luid uint64) error {
+	if err := available(procD3D12CreateDevice); err != nil {
+		return err
+	}
+	factory, err := newAdapterFactory()
+	if err != nil {
+		return err
+	}
+	defer factory.release()
+	var adapter *comObject
+	err = hresultError(int32(factory.call(slotFactoryGetAdapterByLUID,
+		uintptr(unsafe.Pointer(&luid)), uintptr(unsafe.Pointer(&iidDXCoreAdapter)), uintptr(unsafe.Pointer(&adapter)))))
+	if err != nil {
+		return fmt.Errorf("open DXCore's adapter: %w", err)
+	}
+	defer adapter.release()
+	id := newGUID(0x189819f1, 0x1db6, 0x4b57, 0xbe, 0x54, 0x18, 0x21, 0x33, 0x9b, 0x85, 0xf7) // ID3D12Device
+	// The minimum levels of neural processors (1_0_GENERIC), compute-only devices (1_0_CORE) and GPUs (11_0). The
+	// error of the last is reported: an older Windows refuses the first as unknown.
+	// https://learn.microsoft.com/windows/win32/api/d3dcommon/ne-d3dcommon-d3d_feature_level
+	for _, level := range []uint32{0x100, 0x1000, 0xb000} {
+		if err = hresultError(d3d12CreateDevice(adapter, level, &id, nil)); err == nil { // nil: S_FALSE is success.
+			return nil
+		}
+	}
+	return fmt.Errorf("D3D12CreateDevice: %w", err)
 }

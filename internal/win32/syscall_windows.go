@@ -16,6 +16,8 @@ import (
 //sys	setupGetInfDriverStoreLocation(inf *uint16, platform uintptr, locale *uint16, buffer *uint16, size uint32, required *uint32) (err error) = setupapi.SetupGetInfDriverStoreLocationW
 // https://learn.microsoft.com/windows/win32/api/dxcore/nf-dxcore-dxcorecreateadapterfactory
 //sys	dxcoreCreateAdapterFactory(interfaceID *windows.GUID, factory **comObject) (result int32) = dxcore.DXCoreCreateAdapterFactory
+// https://learn.microsoft.com/windows/win32/api/d3d12/nf-d3d12-d3d12createdevice
+//sys	d3d12CreateDevice(adapter *comObject, minimumFeatureLevel uint32, interfaceID *windows.GUID, device **comObject) (result int32) = d3d12.D3D12CreateDevice
 // https://learn.microsoft.com/virtualization/api/hcs/reference/hcsgetserviceproperties
 //sys	hcsGetServiceProperties(query *uint16, properties **uint16) (result int32) = computecore.HcsGetServiceProperties
 

@@ -39,10 +39,12 @@ func errnoErr(e syscall.Errno) error {
 
 var (
 	modcomputecore = windows.NewLazySystemDLL("computecore.dll")
+	modd3d12       = windows.NewLazySystemDLL("d3d12.dll")
 	moddxcore      = windows.NewLazySystemDLL("dxcore.dll")
 	modsetupapi    = windows.NewLazySystemDLL("setupapi.dll")
 
 	procHcsGetServiceProperties         = modcomputecore.NewProc("HcsGetServiceProperties")
+	procD3D12CreateDevice               = modd3d12.NewProc("D3D12CreateDevice")
 	procDXCoreCreateAdapterFactory      = moddxcore.NewProc("DXCoreCreateAdapterFactory")
 	procSetupDiGetDevicePropertyW       = modsetupapi.NewProc("SetupDiGetDevicePropertyW")
 	procSetupGetInfDriverStoreLocationW = modsetupapi.NewProc("SetupGetInfDriverStoreLocationW")
@@ -50,6 +52,12 @@ var (
 
 func hcsGetServiceProperties(query *uint16, properties **uint16) (result int32) {
 	r0, _, _ := syscall.SyscallN(procHcsGetServiceProperties.Addr(), uintptr(unsafe.Pointer(query)), uintptr(unsafe.Pointer(properties)))
+	result = int32(r0)
+	return
+}
+
+func d3d12CreateDevice(adapter *comObject, minimumFeatureLevel uint32, interfaceID *windows.GUID, device **comObject) (result int32) {
+	r0, _, _ := syscall.SyscallN(procD3D12CreateDevice.Addr(), uintptr(unsafe.Pointer(adapter)), uintptr(minimumFeatureLevel), uintptr(unsafe.Pointer(interfaceID)), uintptr(unsafe.Pointer(device)))
 	result = int32(r0)
 	return
 }

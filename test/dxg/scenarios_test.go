@@ -136,3 +136,32 @@ func TestErrnos(t *testing.T) {
 	}
 	d.mustBeClosed()
 }
+
+// TestProbe has programs that find GPUs which work, do not work, and do not exist.
+func TestProbe(t *testing.T) {
+	d := start(t, scenario{})
+	broken := npu // It has no driver for Linux.
+	for _, test := range []struct {
+		scenario
+		want []string
+	}{
+		{adapters(nvidia, broken, basic), []string{
+			"✔ GPU         NVIDIA GeForce RTX 3080 Laptop GPU, LUID 0x00000000_0x0000C2F5: works\n✘ GPU         Intel(R) AI Boost, LUID 0x00000000_0x0000D001: ",
+			"✔ library     /usr/lib/wsl/lib/libcuda.so.1\n", "- library     libnvidia-encode.so.1 is not here\n",
+		}},
+		{adapters(broken), []string{"none of 1 GPUs works here", "exit status 1"}},
+		{adapters(basic), []string{"none of 0 GPUs works here", "exit status 1"}},
+	} {
+		d.Set(test.scenario)
+		out := d.run(product(d, "dxctl"), "probe")
+		for _, want := range test.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%q is not in %s", want, out)
+			}
+		}
+		if len(test.want) > 2 && strings.Contains(out, "exit status") || strings.Contains(out, "Basic Render") {
+			t.Error(out)
+		}
+	}
+	d.mustBeClosed()
+}

@@ -292,9 +292,10 @@ doubles() {
 		# shellcheck disable=SC2086 # a list of flags
 		x86_64-w64-mingw32-gcc -O2 -Wall -Wno-unused-parameter -shared -s -o "$parts/windows/$name.dll" "$root/test/windows/doubles/$name.c" $libraries
 	done
-	# Microsoft's header stands among this system's own, which must not be taken
-	# for Windows'.
-	x86_64-w64-mingw32-g++ -O2 -Wall -Wno-unused-parameter -shared -static -s -idirafter /usr/include -o "$parts/windows/dxcore.dll" "$root/test/windows/doubles/dxcore.cpp" -luuid
+	# Microsoft's headers stand among this system's own, which must not be taken for Windows'.
+	for name in dxcore d3d12; do
+		x86_64-w64-mingw32-g++ -O2 -Wall -Wno-unused-parameter -shared -static -s -idirafter /usr/include -o "$parts/windows/$name.dll" "$root/test/windows/doubles/$name.cpp" -luuid
+	done
 }
 
 case $bin in

@@ -12,6 +12,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/pci"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
@@ -28,6 +29,7 @@ func TestDiscovery(t *testing.T) {
 		{"without DXCore", testWithoutDXCore},
 		{"containers", testLive},
 		{"UUIDs", testUUIDs},
+		{"what programs find", testProbe},
 		{"builds of Windows", testBuilds},
 		{"example programs", testExamples},
 		{"unit tests", testUnits},
@@ -198,6 +200,32 @@ func testUUIDs(t *testing.T) {
 	for _, d := range machine.WithUUIDs(t, gpus[:2]...) {
 		if d.UUID != want[d.InstanceID] || d.Kind() != discovery.KindDisplay || !d.Health.OK() {
 			t.Errorf("it is found as %+v, want UUID %q", d, want[d.InstanceID])
+		}
+	}
+}
+
+// testProbe has programs that find GPUs of several kinds.
+func testProbe(t *testing.T) {
+	t4, broken, npu, software := t4s(2)[0], t4s(2)[1], npu(), t4s(1)[0]
+	broken.NoDirect3D12 = true
+	software.Software = true
+	npu.Description = "NPU"
+	const fails = "none of %d GPUs works here; request one"
+	for name, test := range map[string]struct {
+		gpus      []bed.GPU
+		want, err string
+	}{
+		"one of two works": {[]bed.GPU{t4, broken}, "✔ GPU         NVIDIA Tesla T4, LUID 0x00000000_0x006B8B86: works\n✘ GPU         NVIDIA Tesla T4, LUID 0x00000000_0x006C4F0E: D3D12CreateDevice: HRESULT 0x887A0004\n", ""},
+		"compute-only":     {[]bed.GPU{npu}, "✔ GPU         NPU, LUID 0x00000001_0x00001000: works\n", ""},
+		"none works":       {[]bed.GPU{broken}, "✘ GPU", fmt.Sprintf(fails, 1)},
+		"software":         {[]bed.GPU{software}, "", fmt.Sprintf(fails, 0)},
+	} {
+		machine.Plug(t, test.gpus...)
+		out, err := machine.Run(machine.Executable("dxctl.exe"), "probe")
+		testutil.CheckError(t, name, err, test.err)
+		gpus, libraries, _ := strings.Cut(strings.TrimPrefix(out, "DIRECTX_DEVICES=\n"), "✔ library     C:\\windows\\System32\\dxcore.dll\n")
+		if !strings.HasPrefix(gpus, test.want) || !strings.Contains(libraries, "- library     nvidia-smi.exe is not here\n") {
+			t.Errorf("%s: %s", name, out)
 		}
 	}
 }

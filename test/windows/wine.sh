@@ -19,7 +19,7 @@ PATH=$PATH:/usr/lib/wine # Debian's package wine64 has its programs there.
 run() {
 	local dir left status=0
 	dir=$(mktemp -d "${DIRECTX_NRI_E2E_TMP:-/tmp}/dxw.XXXXXX")
-	export WINEPREFIX=$dir/prefix WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=d;computecore=n" HOME=$dir
+	export WINEPREFIX=$dir/prefix WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=d;computecore,d3d12=n" HOME=$dir
 	export LC_ALL=C.UTF-8 # for file names
 	# Go preempts a thread by suspending it. If that meets the end of the process, Wine 8
 	# deadlocks in NtTerminateProcess.

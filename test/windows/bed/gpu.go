@@ -21,6 +21,8 @@ type GPU struct {
 	Odd bool
 	// MemoryUnread is hardware whose memory DXCore fails to report.
 	MemoryUnread bool
+	// NoDirect3D12 is hardware with Direct3D 11 only.
+	NoDirect3D12 bool
 }
 
 // DriverStore is the directory of Windows drivers.

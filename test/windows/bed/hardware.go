@@ -69,6 +69,9 @@ func (g GPU) adapter() string {
 	if g.Integrated {
 		properties |= 2
 	}
+	if g.NoDirect3D12 {
+		attributes = 1
+	}
 	if g.MemoryUnread {
 		unread = 7 // DXCoreAdapterProperty::DedicatedAdapterMemory
 	}
