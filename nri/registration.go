@@ -24,7 +24,7 @@ const (
 	// retryInterval is the delay between attempts to register, and crashRetries the number of such intervals after an
 	// attempt that failed: in spite of the check it may have crashed the runtime.
 	retryInterval = 500 * time.Millisecond
-	crashRetries  = 60
+	crashRetries  = 20
 	// readTimeout bounds a call of readRuntime.
 	readTimeout = 10 * time.Second
 	// answerInterval is enough for the stub to write the answer of a hook that has returned.
