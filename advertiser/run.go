@@ -134,10 +134,12 @@ func (r *run) listDevices(ctx context.Context) ([]discovery.Device, error) {
 		if err != nil {
 			return nil, err
 		}
-		problem = cmp.Or(problem, containerd.Check(r.compiler.NodeOS), shimfile.CheckBypass(r.compiler.StateDir))
-	}
-	if injection == policy.InjectByShim && problem == nil && r.options.Diversion != nil {
-		problem = r.options.Diversion.Ensure(ctx)
+		problem = cmp.Or(problem, containerd.Check(r.compiler.NodeOS))
+		if problem == nil && r.options.Diversion != nil {
+			problem = r.options.Diversion.Ensure(ctx)
+		}
+		// Only our shim, in its place, sees that containerd does not bypass it any longer.
+		problem = cmp.Or(problem, shimfile.CheckBypass(r.compiler.StateDir))
 	}
 	for i := range devices {
 		if problem != nil && devices[i].Health.OK() {

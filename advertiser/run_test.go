@@ -16,6 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
+	"github.com/directx-nri/directx-nri/shim/diversion"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
@@ -85,11 +86,13 @@ func TestListDevices(t *testing.T) {
 		version             string // of containerd, which does not run without
 		noGPU, noLock       bool
 		bypassed            string
+		broken              bool // the diversion
 		reason, err         string
 		newRun              bool
 	}{
 		"shim":                     {configured: policy.InjectAuto, inForce: policy.InjectByShim, version: "v2.1.0"},
 		"shim, bypassed":           {configured: policy.InjectByShim, inForce: policy.InjectByShim, version: "v2.1.0", bypassed: "version 3", reason: "version 3"},
+		"shim, bypassed before":    {configured: policy.InjectByShim, inForce: policy.InjectByShim, version: "v2.1.0", bypassed: "version 3", broken: true, reason: "runhcs"},
 		"containerd does not run":  {configured: policy.InjectByShim, inForce: policy.InjectByShim, err: "is containerd running"},
 		"no GPU":                   {configured: policy.InjectByShim, inForce: policy.InjectByShim, noGPU: true},
 		"an update of containerd":  {configured: policy.InjectAuto, inForce: policy.InjectByKubelet, version: "v2.0.6", err: "injection: shim", newRun: true},
@@ -111,6 +114,9 @@ func TestListDevices(t *testing.T) {
 				Daemon:     New(Options{CRISocket: socket}, config.Compiler{StateDir: dir, NodeOS: "windows"}, "v", testutil.Quiet()),
 				configured: test.configured, policy: policy.Resolved{Policy: p}, recorder: allocationtest.Open(t, records),
 				source: discovery.Static{{InstanceID: gpuID, SupportsDisplay: !test.noGPU, LocationPath: "PCIROOT(0)#PCI(1B00)"}},
+			}
+			if test.broken {
+				r.options.Diversion = diversion.NewKeeper(t.TempDir(), "")
 			}
 			if test.noLock {
 				testutil.NoError(t, os.RemoveAll(records))

@@ -531,10 +531,10 @@ func TestKeeper(t *testing.T) {
 	}
 	k.diversion = n.Diversion
 	for i := range maxRepairs + 1 {
-		if i == 1 { // The first repair was long ago.
-			k.repairs, k.lastRepair = maxRepairs-1, time.Now().Add(-2*repairPeriod)
-		}
 		ensure(nil)
+		if i == 0 { // The last repairs were long ago.
+			k.repairs, k.lastRepair = maxRepairs, time.Now().Add(-2*repairPeriod)
+		}
 		ensure(nil)
 		n.checks(nil)
 		n.put(n.place(), fmt.Sprint("runhcs ", i))
@@ -546,5 +546,24 @@ func TestKeeper(t *testing.T) {
 	testutil.NoError(t, k.Undo(t.Context()))
 	n.has(fmt.Sprint("shim: runhcs ", maxRepairs))
 	ensure(nil)
+	n.checks(nil)
+}
+
+// TestKeeperTestsSeldom: a program that fails its test, as under application control, is not copied again and again.
+func TestKeeperTestsSeldom(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "runhcs 1", "")
+	k := NewKeeper("", newFile(t, "ours 1"))
+	tests := 0
+	n.selfTest = func(context.Context, string, string) error { tests++; return shimfile.ErrSelfTest }
+	k.diversion = n.Diversion
+	for range 2 {
+		if err := k.Ensure(t.Context()); !errors.Is(err, shimfile.ErrSelfTest) || tests != 1 {
+			t.Errorf("%v after %d tests", err, tests)
+		}
+	}
+	k.testedAt = k.testedAt.Add(-retestInterval)
+	n.selfTest = func(context.Context, string, string) error { return nil }
+	testutil.NoError(t, k.Ensure(t.Context()))
 	n.checks(nil)
 }

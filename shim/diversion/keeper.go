@@ -8,12 +8,16 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 const (
-	// maxRepairs is how often a [Keeper] repairs the diversion, each within repairPeriod of the last one.
+	// maxRepairs is how often a [Keeper] repairs the diversion, unless that was whole for repairPeriod in between.
 	maxRepairs   = 3
 	repairPeriod = time.Hour
+	// retestInterval is how long [Keeper.Ensure] returns the error of a self-test before it tests the program again.
+	// Each test copies the program.
+	retestInterval = 10 * time.Minute
 )
 
 // ErrContested means that another program replaces our shim again and again.
@@ -32,6 +36,9 @@ type Keeper struct {
 	installed  bool       // by this Keeper
 	repairs    int
 	lastRepair time.Time
+	// testErr is the error of the self-test at testedAt.
+	testErr  error
+	testedAt time.Time
 }
 
 // NewKeeper returns a Keeper that installs the program newFile in the directory dir, as [Open] finds it.
@@ -49,20 +56,26 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	if k.installed {
 		err := k.diversion.Check()
 		if err == nil {
+			if time.Since(k.lastRepair) > repairPeriod {
+				k.repairs = 0
+			}
 			return nil
 		}
 		if k.repairs == maxRepairs {
 			return errlog.WithRemedy(fmt.Errorf("%w: %w", ErrContested, err), "find out which program manages containerd's files, or set injection: kubelet")
 		}
 	}
+	if k.testErr != nil && time.Since(k.testedAt) < retestInterval {
+		return k.testErr
+	}
 	changed, err := k.diversion.Install(ctx, k.newFile)
+	if k.testErr = nil; errors.Is(err, shimfile.ErrSelfTest) {
+		k.testErr, k.testedAt = err, time.Now()
+	}
 	if err != nil {
 		return err
 	}
 	if k.installed && changed {
-		if time.Since(k.lastRepair) > repairPeriod {
-			k.repairs = 0
-		}
 		k.repairs, k.lastRepair = k.repairs+1, time.Now()
 	}
 	k.installed = true
