@@ -24,12 +24,11 @@ import (
 type allocationsOptions struct {
 	gpuSelection
 	output string
-	now    func() time.Time
 }
 
 // newAllocationsCommand returns 'dxctl allocations'.
 func newAllocationsCommand() *cobra.Command {
-	o := allocationsOptions{now: time.Now}
+	o := allocationsOptions{}
 	command := &cobra.Command{
 		Use:   "allocations",
 		Short: "List which containers hold which GPUs",
@@ -83,7 +82,7 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	} else if len(problems) == 0 {
 		fmt.Fprintf(stderr, "There are no allocation records in %s.\n", dir)
 	}
-	if err := o.print(stdout, newAllocationReports(entries, devices)); err != nil {
+	if err := allocationList(time.Now()).Print(stdout, o.output, newAllocationReports(entries, devices)); err != nil {
 		return err
 	}
 	for _, p := range problems {
@@ -115,7 +114,7 @@ func newAllocationReports(entries []allocation.Entry, devices []discovery.Device
 	return reports
 }
 
-func (o *allocationsOptions) print(stdout io.Writer, reports []allocationReport) error {
+func allocationList(now time.Time) cli.List[allocationReport] {
 	return cli.List[allocationReport]{
 		Header: []string{"GPU", "DESCRIPTION", "REPLICA", "RESOURCE", "POD", "CONTAINER", "SINCE"},
 		Wide:   []string{"POD UID", "INSTANCE ID", "ALLOCATION"},
@@ -125,12 +124,12 @@ func (o *allocationsOptions) print(stdout io.Writer, reports []allocationReport)
 				replica = fmt.Sprint(number)
 			}
 			if r.Since != nil {
-				pod, since = r.Namespace+"/"+r.Pod, duration.HumanDuration(o.now().Sub(*r.Since))
+				pod, since = r.Namespace+"/"+r.Pod, duration.HumanDuration(now.Sub(*r.Since))
 			}
 			return []string{
 				cmp.Or(r.LocationPath, r.InstanceID), r.Description, replica, path.Base(r.Resource), pod, r.Container, since,
 				r.PodUID, r.InstanceID, r.Allocation,
 			}
 		},
-	}.Print(stdout, o.output, reports)
+	}
 }

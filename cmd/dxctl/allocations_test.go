@@ -46,9 +46,9 @@ func TestAllocationsOutput(t *testing.T) {
 	reports := newAllocationReports(entries, devices)
 	now := entries[0].BoundAt.Add(3 * time.Hour)
 	for _, output := range []string{cli.Table, cli.Wide, cli.JSON} {
-		o := allocationsOptions{output: output, now: func() time.Time { return now }}
+		list := allocationList(now)
 		var stdout bytes.Buffer
-		testutil.NoError(t, o.print(&stdout, reports))
+		testutil.NoError(t, list.Print(&stdout, output, reports))
 		golden(t, "allocations-"+output, stdout.String())
 	}
 }

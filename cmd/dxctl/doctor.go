@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/errlog"
@@ -28,10 +29,13 @@ type doctorOptions struct {
 	timeout time.Duration
 }
 
+func newDoctorOptions(version string) doctorOptions {
+	return doctorOptions{version: version, cdiFile: "/var/run/cdi/directx-nri.yaml", timeout: checkTimeout}
+}
+
 // newDoctorCommand returns 'dxctl doctor'. version is that of dxctl.
 func newDoctorCommand(version string) *cobra.Command {
-	defaults := paths.Default()
-	o := doctorOptions{version: version, cdiFile: "/var/run/cdi/directx-nri.yaml", timeout: checkTimeout}
+	o := newDoctorOptions(version)
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this node",
@@ -52,22 +56,36 @@ Fails if a check has failed. Requires root or an administrator.`,
 			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	flags := command.Flags()
-	flags.StringVar(&o.report, "report", "", "write a new `FILE` for a bug report, without secrets")
+	command.Flags().StringVar(&o.report, "report", "", "write a new `FILE` for a bug report, without secrets")
+	o.addFlags(command.Flags())
+	return command
+}
+
+// addFlags adds the flags that say where the parts of the node are.
+func (o *doctorOptions) addFlags(flags *pflag.FlagSet) {
+	defaults := paths.Default()
 	flags.StringVar(&o.criSocket, "cri-socket", defaults.CRI, "containerd's CRI `SOCKET` or named pipe")
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", defaults.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
 	flags.StringVar(&o.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri")
 	addShimDirFlag(flags, &o.shimDir)
 	addHostRootFlag(flags, &o.hostRoot)
-	return command
 }
 
-func (o doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+// check returns the node and the findings of all checks.
+func (o doctorOptions) check(ctx context.Context) (nodeState, []finding, error) {
 	n := readNode(ctx, o)
 	findings := runChecks(ctx, n, checks(), o.timeout)
 	if err := ctx.Err(); err != nil {
-		return cli.UnknownResult(fmt.Errorf("check the node: %w", err))
+		return n, nil, cli.UnknownResult(fmt.Errorf("check the node: %w", err))
+	}
+	return n, findings, nil
+}
+
+func (o doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+	n, findings, err := o.check(ctx)
+	if err != nil {
+		return err
 	}
 	printFindings(stdout, findings)
 	if o.report != "" {
@@ -76,6 +94,11 @@ func (o doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 		}
 		fmt.Fprintf(stderr, "wrote %s; read it before you send it\n", o.report)
 	}
+	return problemsOf(findings)
+}
+
+// problemsOf returns an error if a check has failed.
+func problemsOf(findings []finding) error {
 	if slices.ContainsFunc(findings, func(f finding) bool { return f.mark == markFailed }) {
 		return errors.New("this node has problems")
 	}

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -22,11 +23,13 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/access"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
@@ -172,13 +175,20 @@ func TestDoctorSample(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
 	testutil.NoError(t, err)
-	_, want, _ := strings.Cut(string(page), "\n# dxctl doctor\n")
+	_, want, _ := strings.Cut(string(page), "\n# dxctl status\n")
 	want, _, _ = strings.Cut(want, "# dxctl doctor --report")
 	d := newKubernetesNode(t)
 	d.version, d.runtimeDir = "v0.2.0", filepath.Join(d.dir, "none")
-	d.write("gpus.yaml", strings.NewReplacer("GPU-0", `'PCI\VEN_10DE&DEV_2786&SUBSYS_16F110DE&REV_A1\0'`, "Tesla T4", "NVIDIA GeForce RTX 4070").Replace(doubleGPU))
+	const gpu = `PCI\VEN_10DE&DEV_2786&SUBSYS_16F110DE&REV_A1\0`
+	text, _, _ := strings.Cut(strings.NewReplacer("GPU-0", "'"+gpu+"'", "Tesla T4", "NVIDIA GeForce RTX 4070").Replace(doubleGPU), "- {instanceID: NONE")
+	d.write("gpus.yaml", text)
 	d.configure("")
+	records := paths.Allocations(d.stateDir)
+	holder := allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "default", PodName: "game"}
+	testutil.NoError(t, allocation.OpenStore(records).Bind(allocationtest.Record(t, records, displays, gpu), holder))
 	var got strings.Builder
+	testutil.CheckError(t, "status", d.status(t.Context(), &got, time.Now().Add(3*time.Hour)), "this node has problems")
+	got.WriteString("# dxctl doctor\n")
 	printFindings(&got, runChecks(t.Context(), readNode(t.Context(), d.doctorOptions), checks(), d.timeout))
 	// What differs by machine.
 	mask := regexp.MustCompile(`kernel .*|linux/\w+|\d+ (mounts|allocation)`)

@@ -22,7 +22,8 @@ runtime shim.
 
 Exit status of all commands: 0 on success, 1 on failure or if a problem was found, 2 if
 dxctl was called incorrectly, 3 if a result is unknown.`,
-		Example: `  dxctl devices                      # list the GPUs
+		Example: `  dxctl status                       # show the GPUs, their containers and problems
+  dxctl devices                      # list the GPUs
   dxctl doctor                       # find problems
   dxctl allocations                  # list the containers with GPUs
   dxctl runtime status               # show whether containerd runs the runtime shim`,
@@ -33,7 +34,8 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 		commands  []*cobra.Command
 	}{
 		{"inspect", "Inspect the node:", []*cobra.Command{
-			newDevicesCommand(), newAllocationsCommand(), newDoctorCommand(v), newVerifyCommand(v), newProbeCommand(),
+			newStatusCommand(v), newDevicesCommand(), newAllocationsCommand(), newDoctorCommand(v), newVerifyCommand(v),
+			newProbeCommand(),
 		}},
 		{"containers", "Prepare containers:", containers},
 		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), newConfigCommand()}},

@@ -32,7 +32,7 @@ func newRuntimeCommand() *cobra.Command {
 		Use:   "runtime",
 		Short: "Install or remove the runtime shim",
 	}
-	command.AddCommand(newInstallCommand(), newUninstallCommand(), newStatusCommand())
+	command.AddCommand(newInstallCommand(), newUninstallCommand(), newRuntimeStatusCommand())
 	return command
 }
 
@@ -195,7 +195,7 @@ func uninstall(ctx context.Context, stdout io.Writer, shimDir string) error {
 	return err
 }
 
-func newStatusCommand() *cobra.Command {
+func newRuntimeStatusCommand() *cobra.Command {
 	var shimDir, stateDir string
 	command := &cobra.Command{
 		Use:     "status",
