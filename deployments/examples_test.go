@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -110,29 +109,6 @@ func checkExampleContainer(t *testing.T, e example, c corev1.Container) {
 	sources, err := filepath.Glob("examples/programs/" + strings.TrimSuffix(name, ".exe") + ".c*")
 	if err != nil || len(sources) != 1 || len(e.pod.Volumes) != 1 || e.pod.Volumes[0].ConfigMap == nil || e.pod.Volumes[0].ConfigMap.Name != "gpu-examples" {
 		t.Errorf("sources of %s are %v (%v), volumes %v", name, sources, err, e.pod.Volumes)
-	}
-}
-
-// The pods that run 'dxctl probe' on Windows mount the directory that the DaemonSet fills and deletes.
-func TestProbe(t *testing.T) {
-	t.Parallel()
-	rendered := mustTemplate(t, "image: {repository: a}")
-	copied := regexp.MustCompile(`& mkdir (\S+) & copy /y %CONTAINER_SANDBOX_MOUNT_POINT%\\dxctl.exe (\S+) &`).FindStringSubmatch(rendered)
-	removed := regexp.MustCompile(`cd /d %ProgramFiles% & rmdir /s /q (\S+) &`).FindStringSubmatch(rendered)
-	if len(copied) != 3 || len(removed) != 2 || copied[1] != copied[2] || copied[1] != removed[1] {
-		t.Fatalf("copied %q, removed %q", copied, removed)
-	}
-	for name, text := range map[string]string{
-		"helm test": rendered, "display": string(readExample(t, "probe/display.yaml")), "compute": string(readExample(t, "probe/compute.yaml")),
-	} {
-		for _, want := range []string{
-			`command: ['C:\directx-nri\dxctl.exe', probe]`, `{name: dxctl, mountPath: 'C:\directx-nri', readOnly: true}`,
-			`hostPath: {path: 'C:\Program Files\` + copied[1] + `', type: Directory}`,
-		} {
-			if !strings.Contains(text, want) {
-				t.Errorf("%s has no %s", name, want)
-			}
-		}
 	}
 }
 

@@ -25,14 +25,17 @@ func newProbeCommand() *cobra.Command {
 		Long: `Shows what programs find in this container, or on this node: the GPUs, except for software
 renderers, and the libraries for graphics, compute and video, of which no driver has all. A
 GPU works if Direct3D 12 creates a device on it, on Linux if it answers and has its driver's
-files. The first line has the container's own GPUs: on Windows, a container sees all GPUs.
+files. A first line DIRECTX_DEVICES has the container's own GPUs: on Windows, a container sees
+all GPUs. Programs that "exec" starts do not have that variable.
 
 Fails if no GPU works.`,
 		Example: `  # in a container that has a copy of dxctl
   dxctl probe`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			gpus, err := withTimeout(c.Context(), time.Minute, probeGPUs)
-			fmt.Fprintf(c.OutOrStdout(), "%s=%s\n", gpuedits.DevicesVariable, os.Getenv(gpuedits.DevicesVariable))
+			if own, ok := os.LookupEnv(gpuedits.DevicesVariable); ok {
+				fmt.Fprintf(c.OutOrStdout(), "%s=%s\n", gpuedits.DevicesVariable, own)
+			}
 			directories := append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), "/usr/lib/wsl/lib", os.Getenv("SystemRoot")+`\System32`)
 			printFindings(c.OutOrStdout(), append(gpus, findLibraries(directories, libraries)...))
 			if !slices.ContainsFunc(gpus, func(f finding) bool { return f.mark == markPassed }) {
