@@ -41,9 +41,9 @@ func newCDICommand() *cobra.Command {
 		Long: `Prints the specification, or writes it to a file. Each GPU is a device by its index, and by
 a name that does not change at a restart. The device all is all GPUs.
 
-A specification cannot append to an environment variable: its LD_LIBRARY_PATH replaces the
-image's. If a container has several GPUs, only the hints of the last one are set: use
-gpu=all instead.`,
+The environment variables of a specification replace those of the image and of 'docker run -e'.
+So it has only those without which the driver does not work, such as LD_LIBRARY_PATH, and none
+that select a GPU.`,
 		Example: `  dxctl cdi generate --file /var/run/cdi/directx-nri.yaml
   docker run --rm --device directx.microsoft.com/gpu=all IMAGE`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -91,7 +91,11 @@ func generateCDI(ctx context.Context, o *gpuSelection, file string, stdout, stde
 	if err := durable.Replace(file, text.Bytes(), 0o644); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "wrote %s\n", file)
+	var names []string
+	for _, d := range spec.Devices {
+		names = append(names, d.Name)
+	}
+	_, err = fmt.Fprintf(stderr, "wrote %s with the devices %s\n", file, strings.Join(names, ", "))
 	return err
 }
 
@@ -134,9 +138,14 @@ func cdiSpec(ctx context.Context, o *gpuSelection, stderr io.Writer) (*cdispec.S
 	return spec, skipped, nil // The last request is for all GPUs.
 }
 
-// cdiEdits returns the edits of a Linux container in the form of CDI.
+// cdiEdits returns the edits of a Linux container in the form of CDI. It leaves out the variables that select a GPU,
+// because those of a specification replace the user's.
+// https://github.com/cncf-tags/container-device-interface/blob/v1.1.1/pkg/cdi/container-edits.go
 func cdiEdits(edits ocispec.Edits) cdispec.ContainerEdits {
-	converted := cdispec.ContainerEdits{Env: edits.Env}
+	converted := cdispec.ContainerEdits{Env: slices.DeleteFunc(edits.Env, func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return slices.Contains([]string{gpuedits.DevicesVariable, gpuedits.CUDAVariable, gpuedits.MesaVariable}, name)
+	})}
 	for _, d := range edits.LinuxDevices {
 		// The runtime reads the device numbers: they change when the driver is loaded again.
 		converted.DeviceNodes = append(converted.DeviceNodes, &cdispec.DeviceNode{

@@ -32,7 +32,7 @@ func TestGenerateCDI(t *testing.T) {
 	library := privateFile(t, "libd3d12.so", "")
 	gpus := `- {instanceID: BROKEN, display: true, health: {reason: failed}, linux: {deviceNodes: [/dev/full]}}
 - {instanceID: 'pci-0000:01:00.0', display: true, linux: {deviceNodes: [{path: /dev/null, containerPath: /dev/dxg}]}}
-- {instanceID: 'GPU\b', compute: true, linux: {deviceNodes: [/dev/zero], libraries: [{source: ` + library + `, destination: /usr/lib/libd3d12.so}]}}
+- {instanceID: 'GPU\b', description: Radeon, vendorID: amd, luid: 0x0_0x1, compute: true, linux: {deviceNodes: [/dev/zero], libraries: [{source: ` + library + `, destination: /usr/lib/libd3d12.so}]}}
 `
 	file := filepath.Join(t.TempDir(), "cdi", "directx-nri.yaml")
 	printed, err := generate(t, gpus)
@@ -46,7 +46,7 @@ func TestGenerateCDI(t *testing.T) {
 	if oldest, err := cdispec.MinimumRequiredVersion(spec); err != nil || oldest != spec.Version {
 		t.Errorf("it has version %s and needs %s: %v", spec.Version, oldest, err)
 	}
-	if out, err := generate(t, gpus, "--file", file); err != nil || out != "wrote "+file+"\n" {
+	if out, err := generate(t, gpus, "--file", file); err != nil || out != "wrote "+file+" with the devices 1, pci-0000:01:00.0, 2, GPU-b, all\n" {
 		t.Fatalf("%q %v", out, err)
 	}
 	if data, err := os.ReadFile(file); err != nil || string(data) != printed {

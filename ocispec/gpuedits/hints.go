@@ -19,10 +19,10 @@ const (
 	// CUDAVariable is a comma-separated list of the UUIDs of the container's NVIDIA GPUs.
 	// https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html
 	CUDAVariable = "CUDA_VISIBLE_DEVICES"
-	// mesaVariable is the name of the adapter that Mesa's OpenGL and Vulkan drivers for
+	// MesaVariable is the name of the adapter that Mesa's OpenGL and Vulkan drivers for
 	// Direct3D 12 use in a Linux VM.
 	// https://github.com/microsoft/wslg/wiki/GPU-selection-in-WSLg
-	mesaVariable = "MESA_D3D12_DEFAULT_ADAPTER_NAME"
+	MesaVariable = "MESA_D3D12_DEFAULT_ADAPTER_NAME"
 	// hsaVariable is 1 for AMD's GPUs in a Linux VM: ROCm before 7.13 looks for /dev/dxg only then.
 	// https://github.com/ROCm/librocdxg
 	hsaVariable = "HSA_ENABLE_DXG_DETECTION"
@@ -70,7 +70,7 @@ func visibilityHints(containerOS string, devices []discovery.Device, env []strin
 	}
 	// Only the description of a discovered GPU, which has a LUID, is the name of its adapter.
 	if d := devices[0]; containerOS == "linux" && len(devices) == 1 && d.LUID != 0 && d.Description != "" {
-		add(mesaVariable, d.Description)
+		add(MesaVariable, d.Description)
 	}
 	isAMD := func(d discovery.Device) bool { return d.VendorID == pci.VendorAMD && d.LUID != 0 }
 	if containerOS == "linux" && slices.ContainsFunc(devices, isAMD) {
