@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -23,44 +24,65 @@ import (
 type flagsOptions struct {
 	gpuSelection
 	program, containerOS string
-	withShim             bool
+	withShim, runs       bool
 }
 
 // newFlagsCommand returns 'dxctl flags'.
 func newFlagsCommand() *cobra.Command {
 	o := flagsOptions{containerOS: runtime.GOOS}
 	command := &cobra.Command{
-		Use:   "flags",
-		Short: "Print flags of ctr or nerdctl for a container with GPUs",
+		Use:   "flags [flags] [--run -- ARGUMENT...]",
+		Short: "Print flags of ctr or nerdctl for a container with GPUs, or start it",
 		Long: `Prints flags of 'ctr run' or 'nerdctl run' (1.7 or later; 2.0 with --with-shim) for GPUs
-and their driver files, with an argument on each line.`,
-		Example: `  # bash
+and their driver files, with an argument on each line. With --run, starts the container:
+runs the program's 'run --rm' with the flags and the other arguments.`,
+		Example: `  dxctl flags --gpus 0 --run -- --tty IMAGE ID cmd.exe
+
+  # bash
   mapfile -t gpu < <(dxctl flags --gpus 0)
   ctr run --rm "${gpu[@]}" IMAGE ID
 
   # PowerShell
   $gpu = dxctl flags --gpus 0
   ctr run --rm @gpu IMAGE ID`,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+		Args: func(c *cobra.Command, args []string) error {
+			if o.runs {
+				return cobra.MinimumNArgs(1)(c, args)
+			}
+			return cobra.NoArgs(c, args)
+		},
+		RunE: o.run,
 	}
 	flags := command.Flags()
+	flags.SetInterspersed(false) // The container's command has flags of its own.
 	cli.AddChoice(command, &o.program, "for", "program that runs the container", runflags.Ctr, runflags.Nerdctl)
 	o.AddRequestFlag(flags, "GPUs of the container, required")
 	_ = command.MarkFlagRequired("gpus") // It exists.
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
 	cli.AddChoice(command, &o.containerOS, "container-os", "the container's operating system", "windows", "linux")
+	flags.BoolVar(&o.runs, "run", false, "start the container; its image and the rest of the command line follow")
 	o.AddFlags(flags)
 	o.AddFileFlags(command)
 	return command
 }
 
-func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	flags, err := o.flags(ctx, stderr)
+func (o *flagsOptions) run(c *cobra.Command, args []string) error {
+	flags, err := o.flags(c.Context(), c.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(stdout, strings.Join(flags, "\n")) // None has a line break.
-	return err
+	if !o.runs {
+		_, err := fmt.Fprintln(c.OutOrStdout(), strings.Join(flags, "\n")) // None has a line break.
+		return err
+	}
+	// A terminal sends its signals to the program, too, which ends the container.
+	ctx := context.WithoutCancel(c.Context())
+	program := exec.CommandContext(ctx, findProgram(o.program), slices.Concat([]string{"run", "--rm"}, flags, args)...)
+	program.Stdin, program.Stdout, program.Stderr = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
+	if err := program.Run(); err != nil {
+		return fmt.Errorf("%s: %w", o.program, err)
+	}
+	return nil
 }
 
 func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, error) {
@@ -78,12 +100,13 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 	edits, notes, err := gpuedits.Build(o.containerOS, devices, nil, o.Files(), p)
 	switch {
 	case errors.Is(err, gpuedits.ErrNotAssignable):
-		return nil, errlog.WithRemedy(err, "select GPUs that "+o.containerOS+" containers can have, or set --container-os")
+		other := map[string]string{"linux": "windows", "windows": "linux"}[o.containerOS]
+		return nil, errlog.WithRemedy(err, "select GPUs that "+o.containerOS+" containers can have, or add --container-os "+other)
 	case err != nil:
 		return nil, err
 	}
 	all := len(edits.Env)
-	if o.containerOS == "windows" {
+	if o.containerOS == "windows" && !o.runs {
 		// Windows PowerShell removes the quotation marks in the hint, which is optional.
 		edits.Env = slices.DeleteFunc(edits.Env, func(variable string) bool {
 			return strings.HasPrefix(variable, gpuedits.DevicesVariable+"=")

@@ -101,10 +101,12 @@ func TestFlagsRefusals(t *testing.T) {
 	for line, want := range map[string]string{
 		"flags":             `required flag(s) "gpus" not set`,
 		"flags --gpus none": `no GPU of this node matches "none"`,
-		"flags --gpus all --assume-files --host-root /x": "[assume-files host-root]",
-		"flags --gpus 7":     `matches "7"`,
-		"flags --gpus 0,all": `matches "all"`,
-		"flags --gpus 1 --container-os windows --assume-files": "no location path; select GPUs that windows containers can have",
+		"flags --gpus all --assume-files --host-root /x":       "[assume-files host-root]",
+		"flags --gpus 0 IMAGE":                                 `unknown command "IMAGE"`,
+		"flags --gpus 0 --run":                                 "requires at least 1 arg(s)",
+		"flags --gpus 7":                                       `matches "7"`,
+		"flags --gpus 0,all":                                   `matches "all"`,
+		"flags --gpus 1 --container-os windows --assume-files": "no location path; select GPUs that windows containers can have, or add --container-os linux",
 		"flags --for ctr --gpus 2 --container-os linux --assume-files": "ctr has no flag for it: device node /dev/npu7-of-another-node must be /dev/npu0 in the container, " +
 			"and the program keeps the path; use the runtime shim, with --with-shim",
 		"flags --for nerdctl --gpus 2 --container-os linux --assume-files": "nerdctl has no flag for it",

@@ -55,15 +55,8 @@ func (c *ctr) prepare(ctx context.Context) error {
 	if len(c.command) > 0 && c.image == "" {
 		return cli.UsageError("a command requires --image: the pause image has no other program")
 	}
-	dir := paths.Default().ShimDir
-	if runtime.GOOS == "windows" {
-		if d, err := diversion.Open(""); err == nil { // Without it, flags can name what is needed.
-			dir = d.Dir()
-		}
-	}
-	if _, err := exec.LookPath(c.program[0]); err != nil {
-		c.program[0] = filepath.Join(dir, c.program[0]) // Beside containerd.
-	}
+	dir := containerdDir()
+	c.program[0] = findProgram(c.program[0])
 	c.runtime = cmp.Or(c.runtime, defaultRuntime(dir))
 	c.usesShim = c.runtime == shimfile.RuntimeName || c.runtime == runhcs && dir != "" && diversion.New(dir).Check() == nil
 	out, err := c.run(ctx, "images", "list", "--quiet")
@@ -82,6 +75,24 @@ func (c *ctr) prepare(ctx context.Context) error {
 		return fmt.Errorf("containerd has no pause image in namespace %s: set --image", c.namespace)
 	}
 	return nil
+}
+
+// containerdDir returns the directory of containerd's shim, in which its clients often are.
+func containerdDir() string {
+	if runtime.GOOS == "windows" {
+		if d, err := diversion.Open(""); err == nil { // Without it, flags can name what is needed.
+			return d.Dir()
+		}
+	}
+	return paths.Default().ShimDir
+}
+
+// findProgram returns the path of a client of containerd that is beside it and not in PATH, otherwise name.
+func findProgram(name string) string {
+	if _, err := exec.LookPath(name); err != nil {
+		return filepath.Join(containerdDir(), name)
+	}
+	return name
 }
 
 // defaultRuntime returns the runtime that most likely has the runtime shim, whose directory is shimDir on Linux.

@@ -78,6 +78,21 @@ func TestFindRefused(t *testing.T) {
 }
 
 // TestVerify runs the command with a script as ctr; the suites run it with the real one.
+// TestFlagsRun: --run starts the container with the flags and all other arguments, and gives it standard input.
+func TestFlagsRun(t *testing.T) {
+	dir := t.TempDir()
+	testutil.WriteFile(t, filepath.Join(dir, "nerdctl"), "#!/bin/sh\necho \"$@\"\ncat\nexit 7\n", 0o700)
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	stdout, _, err := runCommand(t.Context(), t, "input", "flags", "--for", "nerdctl", "--container-os", "windows", "--inventory", newInventory(t),
+		"--gpus", "0", "--assume-files", "--run", "IMAGE", "cmd", "-c", "x")
+	testutil.CheckError(t, "nerdctl", err, "nerdctl: exit status 7")
+	for _, part := range []string{"run --rm --device vpci-location-path://PCIROOT(0)#PCI(1B00) --volume ", `--env DIRECTX_DEVICES=[{"locationPath"`, " IMAGE cmd -c x\ninput"} {
+		if !strings.Contains(stdout, part) {
+			t.Errorf("no %s in %s", part, stdout)
+		}
+	}
+}
+
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	const interlockEdits = "*/proc/directx-nri-did-not*) fail 'inside /proc';; "
