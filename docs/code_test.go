@@ -59,6 +59,36 @@ func testSource(t *testing.T, dir, name string) string {
 	return ""
 }
 
+// The pages for contributors name code that exists, as package.Name or package.Type.Method.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	inBackticks := regexp.MustCompile("`([a-z]\\w*)\\.(?:([A-Za-z]\\w*)\\.)?([A-Za-z]\\w*)`")
+	fileTypes := strings.Fields("exe go json lock log txt yaml")
+	count := 0
+	for _, page := range []string{"architecture.md", "../CONTRIBUTING.md"} {
+		for _, match := range inBackticks.FindAllStringSubmatch(read(t, page), -1) {
+			pkg, typ, name := match[1], match[2], match[3]
+			if slices.Contains(fileTypes, name) {
+				continue
+			}
+			count++
+			declaration := regexp.MustCompile(`(?m)^(func|type|const|var) ` + name + `\b`)
+			if typ != "" {
+				declaration = regexp.MustCompile(`(?m)^func \((\w+ )?\*?` + typ + `\) ` + name + `\(`)
+			}
+			files, _ := filepath.Glob("../" + pkg + "/*.go")
+			below, _ := filepath.Glob("../*/" + pkg + "/*.go")
+			declares := func(file string) bool { return declaration.MatchString(read(t, file)) }
+			if !slices.ContainsFunc(append(files, below...), declares) {
+				t.Errorf("%s names %s, which does not exist", page, match[0])
+			}
+		}
+	}
+	if count < 30 {
+		t.Errorf("the pages have %d names only", count)
+	}
+}
+
 // programs are the directories with the code of the programs.
 var programs = []string{"advertiser", "cmd", "decision", "discovery", "internal", "nri", "ocispec", "shim"}
 
