@@ -59,8 +59,13 @@ func ReadRequest(c Container) (request Request, ok bool) {
 	request = Request{Container: c}
 	request.extraMounts, request.extraMountsFromEnv = extraMounts(c)
 	if c.Pod != nil {
-		request.allocations, request.forged = allocationKeys(c.Annotations), allocationKeys(c.PodAnnotations)
-		return request, len(request.allocations)+len(request.forged) > 0 || c.Interlock
+		// Without the interlock, which comes with the kubelet's annotations, they are those of a pod that was
+		// annotated after the start of its sandbox, and containerd handed them on (pod_annotations).
+		if c.Interlock {
+			request.allocations = allocationKeys(c.Annotations)
+		}
+		request.forged = allocationKeys(c.PodAnnotations)
+		return request, len(request.forged) > 0 || c.Interlock
 	}
 	request.visible, request.visibleFromEnv = visibleDevices(c)
 	if strings.EqualFold(request.visible, visibleNone) {

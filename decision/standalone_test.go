@@ -166,6 +166,7 @@ func TestContainersThatAreNotTouched(t *testing.T) {
 		"a pod's own variable":       {Pod: pod, Name: "main", Env: []string{VisibleVariable + "=all"}},
 		"a pod's own annotation":     {Pod: pod, Name: "main", Annotations: map[string]string{VisibleAnnotation: "all"}},
 		"a pod's similar annotation": {Pod: pod, Name: "main", Annotations: map[string]string{"directx.microsoft.com/allocation": "a", "directx.microsoft.com/allocations.a": "b"}},
+		"an annotation handed on":    {Pod: pod, Name: "main", Annotations: map[string]string{allocation.AnnotationKey(display): "a"}},
 		"a pod's request for files":  {Pod: pod, Name: "main", PodAnnotations: map[string]string{ExtraMountsAnnotation: `..\x`}},
 		"other variable, Linux":      {OS: "linux", Env: []string{"directx_visible_devices=all"}},
 		"variable that begins like":  {Env: []string{VisibleVariable + "_X=all"}},

@@ -152,7 +152,7 @@ func testContainer(annotations ...string) *api.Container {
 		c.Annotations[key] = value
 	}
 	if len(annotations) > 0 {
-		c.Mounts = append(c.Mounts, &api.Mount{Destination: allocation.InterlockMount})
+		c.Mounts = append(c.Mounts, &api.Mount{Destination: allocation.InterlockMount, Source: allocation.InterlockSource})
 	}
 	return c
 }
@@ -261,7 +261,8 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 	cancel()
 	container := testContainer()
 	container.Env = []string{"DIRECTX_VISIBLE_DEVICES=all", "DIRECTX_ALLOCATION_DISPLAY=" + string(allocation.NewID())}
-	container.Annotations = map[string]string{"directx.microsoft.com/visible-devices": "all"}
+	container.Annotations = map[string]string{"directx.microsoft.com/visible-devices": "all", displayKey: string(allocation.NewID())} // handed on
+	container.Mounts = append(container.Mounts, &api.Mount{Destination: allocation.InterlockMount, Source: "/volume"})
 	pod := testPod()
 	pod.Annotations = map[string]string{"directx.microsoft.com/extra-mounts": "/etc"}
 	for range 2 {

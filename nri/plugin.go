@@ -153,7 +153,7 @@ func containerOf(pod *api.PodSandbox, container *api.Container) decision.Contain
 		OS: "linux", Pod: podOf(pod), Name: container.GetName(), Env: container.GetEnv(),
 		Annotations: container.GetAnnotations(), PodAnnotations: pod.GetAnnotations(),
 		Interlock: slices.ContainsFunc(container.GetMounts(), func(m *api.Mount) bool {
-			return m.GetDestination() == allocation.InterlockMount
+			return m.GetDestination() == allocation.InterlockMount && m.GetSource() == allocation.InterlockSource
 		}),
 	}
 }

@@ -58,6 +58,8 @@ type View struct {
 	PID int
 	// Allocations are the IDs of its allocations by annotation. [ViewProcess] does not read them.
 	Allocations map[string]string
+	// Annotations are those of its spec. [ViewProcess] does not read them.
+	Annotations map[string]string
 	// Hints is the variable DIRECTX_DEVICES, "" if it is not set.
 	Hints string
 	// GPUs are the GPUs whose device nodes it has, by index, in order.
@@ -84,7 +86,10 @@ func (n *Node) ViewContainer(id string) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	var info struct{ PID int }
+	var info struct {
+		PID         int
+		RuntimeSpec struct{ Annotations map[string]string }
+	}
 	err = json.Unmarshal([]byte(response.GetInfo()["info"]), &info)
 	if err == nil && info.PID == 0 {
 		err = errors.New("it does not run")
@@ -93,7 +98,7 @@ func (n *Node) ViewContainer(id string) (View, error) {
 		return View{}, fmt.Errorf("container %s: %w", id, err)
 	}
 	view, err := viewProcess(id, info.PID, fmt.Sprintf("%s/proc/%d", n.Root, info.PID))
-	view.Allocations = allocations(response.GetStatus().GetAnnotations())
+	view.Allocations, view.Annotations = allocations(response.GetStatus().GetAnnotations()), info.RuntimeSpec.Annotations
 	return view, err
 }
 

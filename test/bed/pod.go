@@ -141,6 +141,13 @@ func (n *Node) SyncPods(t testing.TB, pods ...string) {
 	}
 }
 
+// Annotate replaces the annotations of a pod. Its sandbox, if it has one, keeps those that it was made with.
+func (n *Node) Annotate(t testing.TB, pod string, annotations map[string]string) {
+	t.Helper()
+	n.applied[pod].Annotations = annotations
+	n.SyncPods(t, pod)
+}
+
 // podsPath is where the API server has the pods.
 const podsPath = "/api/v1/namespaces/default/pods"
 

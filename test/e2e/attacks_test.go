@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,21 +15,27 @@ import (
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
-// TestAttacks has pods that try to get a GPU that the kubelet did not allocate to them, with the kubelet of
+// TestAttacks has pods that try to get a GPU that the kubelet did not allocate to them, with the kubelets of
 // Linux and with that of Windows, which allocates when it creates a container or at admission.
 func TestAttacks(t *testing.T) {
 	for name, options := range map[string]bed.Options{
-		"Linux": {}, "Windows": {WindowsKubelet: true}, "Windows with affinity": {WindowsKubelet: true, Affinity: true},
+		"Linux": {}, "newest": {Containerd2: true}, "Windows": {WindowsKubelet: true}, "Windows with affinity": {WindowsKubelet: true, Affinity: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			options.Replicas, options.Inventory = 8, bed.NewInventory(2, 1)
 			s := start(t, options)
 			s.testAttacks(t)
 			s.EditContainerd(t, `"io.containerd.runc.v2"`, `"io.containerd.runc.v2"
-      pod_annotations = ["*"]
-      container_annotations = ["*"]`)
+      pod_annotations = ["*", "*/*"]
+      container_annotations = ["*", "*/*"]`) // An asterisk matches no slash.
 			s.WaitReady(t)
 			t.Run("containerd hands all annotations on", s.testAttacks)
+			const annotation = "example.com/handed-on"
+			pod := s.RunPod(t, bed.Pod{Name: "annotated", Annotations: map[string]string{annotation: ""}, Containers: []bed.Container{{Name: "main"}}})
+			annotations := s.Look(t, pod, "main").Annotations
+			if _, ok := annotations[annotation]; !ok {
+				t.Errorf("containerd hands no annotations on: %v", annotations)
+			}
 		})
 	}
 }
@@ -37,7 +44,7 @@ func (s *suite) testAttacks(t *testing.T) {
 	owner := s.RunPod(t, bed.GPUPod("owner", 1))
 	gpu := s.Inventory.GPUs[s.AssignedGPUs(t, owner, "main")[0]]
 	held := s.Look(t, owner, "main").Allocations[displayKey]
-	unbound := s.Allocate(t, gpu, 7).GetAnnotations()[displayKey]
+	unbound := s.leak(t)
 	for _, id := range []string{held, unbound} {
 		if _, err := allocation.ParseID(id); err != nil {
 			t.Fatalf("%q: %v", id, err)
@@ -46,7 +53,7 @@ func (s *suite) testAttacks(t *testing.T) {
 	t.Run("an environment variable", func(t *testing.T) { s.testNoVariable(t, owner) })
 	t.Run("the annotation of a pod", func(t *testing.T) { s.testForged(t, held, unbound) })
 	t.Run("what grants nothing", func(t *testing.T) { s.testGrantsNothing(t, gpu, held, unbound) })
-	t.Run("a path in the pod's status", s.testSubPath)
+	t.Run("the annotation of a pod that runs", func(t *testing.T) { s.testLate(t, held, unbound) })
 	t.Run("the annotation of another container", func(t *testing.T) { s.testOtherContainer(t, held, unbound) })
 
 	for _, entry := range s.records(t) {
@@ -124,8 +131,28 @@ func (s *suite) testGrantsNothing(t *testing.T, gpu bed.GPU, held, unbound strin
 	}
 }
 
-// testSubPath has a pod that makes the kubelet write its environment into its status before its container exists.
-func (s *suite) testSubPath(t *testing.T) {
+// testLate has pods that get the kubelet's annotation when they run. Their sandboxes do not have it, so that the
+// next start of a container differs.
+func (s *suite) testLate(t *testing.T, held, unbound string) {
+	for _, id := range []string{unbound, held} {
+		pod := s.RunPod(t, bed.GPUPod("late", 0))
+		s.Annotate(t, pod, map[string]string{displayKey: id})
+		s.WaitStatus(t, pod, "it has the annotation", func(status bed.Status) error {
+			if status.Annotations[displayKey] != id {
+				return errors.New("it does not")
+			}
+			return nil
+		})
+		s.Crash(t, pod, "main")
+		s.MustHave(t, pod, "main")
+	}
+}
+
+// leak has a pod that makes the kubelet write its environment into its status before its container exists. It
+// returns the ID of the pod's allocation, which is not there, and which stays unbound.
+func (s *suite) leak(t *testing.T) (unbound string) {
+	t.Helper()
+	before := s.records(t)
 	pod := s.Apply(t, bed.Pod{Name: "path", Containers: []bed.Container{{
 		Name: "main", Display: 1, Env: map[string]string{"UP": ".."}, SubPathExpr: "$(UP)/$(DIRECTX_ALLOCATION_DISPLAY)",
 	}}})
@@ -139,6 +166,12 @@ func (s *suite) testSubPath(t *testing.T) {
 	for _, event := range s.EventsSince(pod, 0) {
 		s.mustHaveNoID(t, "an event", event.Message)
 	}
+	for _, entry := range s.records(t) {
+		if !slices.ContainsFunc(before, func(e allocation.Entry) bool { return e.ID == entry.ID }) {
+			unbound = string(entry.ID)
+		}
+	}
+	return unbound
 }
 
 // testOtherContainer plays a kubelet that gives an allocation to another container too: one that is bound belongs
@@ -149,7 +182,9 @@ func (s *suite) testOtherContainer(t *testing.T, held, unbound string) {
 	sandbox := s.RunSandbox(t, "stranger")
 	defer sandbox.Remove(t)
 	present := func(container, id string) error {
-		_, err := sandbox.Run(container, &deviceplugin.ContainerAllocateResponse{Annotations: map[string]string{displayKey: id}})
+		answer := &deviceplugin.ContainerAllocateResponse{Annotations: map[string]string{displayKey: id}}
+		answer.Mounts = []*deviceplugin.Mount{{ContainerPath: allocation.InterlockMount, HostPath: allocation.InterlockSource}}
+		_, err := sandbox.Run(container, answer)
 		return err
 	}
 	testutil.NoError(t, present("first", unbound))
