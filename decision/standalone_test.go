@@ -89,7 +89,7 @@ func TestSelect(t *testing.T) {
 	t.Parallel()
 	for request, want := range map[string][]string{
 		"all": {path0, path1}, "ALL": {path0, path1}, "1": {path1}, "1, 0": {path1, path0}, "0,0," + path0: {path0},
-		path0: {path0}, "pciroot(0)#pci(1c00)": {path1}, "0x00000001_0x000000A1": {path1}, "0xa0": {path0},
+		path0: {path0}, "pciroot(0)#pci(1c00)": {path1}, "0x00000001_0x000000A1": {path1}, "0xa0": {path0}, "160": {path0},
 	} {
 		var got []string
 		devices, err := Select(request, testDevices())

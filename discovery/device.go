@@ -137,8 +137,11 @@ type LUID uint64
 
 func (l LUID) String() string { return fmt.Sprintf("0x%08X_0x%08X", uint32(l>>32), uint32(l)) }
 
-// ParseLUID parses a hexadecimal LUID in the form of [LUID.String] or as one number (0xC2F5).
+// ParseLUID parses a LUID in the form of [LUID.String], or as one hexadecimal or decimal number (0xC2F5, 49909).
 func ParseLUID(text string) (luid LUID, ok bool) {
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return LUID(n), true
+	}
 	parts := strings.Split(text, "_")
 	if len(parts) > 2 {
 		return 0, false
@@ -218,8 +221,8 @@ func Find(devices []Device, instanceID string) (Device, bool) {
 	return devices[i], true
 }
 
-// IndexOf returns the index of the device that a user names by its index, hexadecimal LUID, location
-// path or instance ID, -1 if there is none.
+// IndexOf returns the index of the device that a user names by its index, LUID, location path or instance
+// ID, -1 if there is none. A number that is an index is no LUID.
 func IndexOf(devices []Device, name string) int {
 	if index, err := strconv.ParseUint(name, 10, 32); err == nil && index < uint64(len(devices)) {
 		return int(index)

@@ -53,6 +53,8 @@ type Compiler struct {
 	// InspectOnly compiles files of other machines, and files that any user can write. It ignores
 	// the inventory that config.yaml names. The result is not for [Compiler.Apply].
 	InspectOnly bool
+	// Stdin, unless it is nil, is the content of the file "-".
+	Stdin []byte
 }
 
 // Compiled is a compiled configuration: the policy and, if the configuration names an inventory,
@@ -152,6 +154,9 @@ func (c Compiler) CheckSources(p policy.Policy) error {
 // read reads a regular file (opening a named pipe would block) and checks who can write it, unless
 // it is only inspected.
 func (c Compiler) read(path string) ([]byte, error) {
+	if path == "-" && c.Stdin != nil {
+		return c.Stdin, nil
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err

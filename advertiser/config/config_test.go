@@ -198,7 +198,7 @@ func TestCompileRefuses(t *testing.T) {
 	t.Parallel()
 	mounts := func(key, dir string) string { return head + "extraMounts: {" + key + ": ['" + dir + "']}\n" }
 	for name, test := range map[string]struct{ text, says string }{
-		"empty":         {"# comment\n", "0 YAML documents, want one"},
+		"empty":         {"# comment\n", "it is empty"},
 		"two documents": {head + "---\n" + head, "2 YAML documents, want one"},
 		"unknown key":   {head + "Replicas: 2\n", "additional properties 'Replicas' not allowed"},
 		"twice":         {head + "replicas: 2\nreplicas: 3\n", `line 4: key "replicas" already set in map`},

@@ -29,9 +29,10 @@ type inventoryDevice struct {
 
 // IsInventory reports whether the file at path has the kind of an inventory. Errors are left to who reads
 // it, as a configuration.
-func IsInventory(path string) bool {
+func (c Compiler) IsInventory(path string) bool {
 	var head struct{ Kind string }
-	data, err := Compiler{InspectOnly: true}.read(path)
+	c.InspectOnly = true
+	data, err := c.read(path)
 	return err == nil && yaml.Unmarshal(data, &head) == nil && head.Kind == "Inventory"
 }
 

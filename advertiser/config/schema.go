@@ -58,7 +58,10 @@ func parse(data []byte) (any, error) {
 			documents++
 		}
 	}
-	if documents != 1 {
+	switch {
+	case documents == 0:
+		return nil, errors.New("it is empty, want a YAML document")
+	case documents > 1:
 		return nil, fmt.Errorf("%d YAML documents, want one", documents)
 	}
 	text, err := yaml.YAMLToJSONStrict(data)

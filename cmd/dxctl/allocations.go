@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"runtime"
 	"slices"
@@ -23,7 +24,8 @@ import (
 
 type allocationsOptions struct {
 	gpuSelection
-	output string
+	output    string
+	noHeaders bool
 }
 
 // newAllocationsCommand returns 'dxctl allocations'.
@@ -37,11 +39,18 @@ container to be created.
 
 Requires root or an administrator.`,
 		Example: `  dxctl allocations -o json`,
-		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("state-dir") {
+				if _, err := os.Stat(o.StateDir); err != nil {
+					return err
+				}
+			}
+			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
+		},
 	}
-	flags := command.Flags()
-	o.AddFlags(flags)
+	o.AddFlags(command)
 	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON)
+	cli.AddNoHeadersFlag(command, &o.noHeaders)
 	return command
 }
 
@@ -82,7 +91,9 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	} else if len(problems) == 0 {
 		fmt.Fprintf(stderr, "There are no allocation records in %s.\n", dir)
 	}
-	if err := allocationList(time.Now()).Print(stdout, o.output, newAllocationReports(entries, devices)); err != nil {
+	list := allocationList(time.Now())
+	list.NoHeaders = o.noHeaders
+	if err := list.Print(stdout, o.output, newAllocationReports(entries, devices)); err != nil {
 		return err
 	}
 	for _, p := range problems {

@@ -102,6 +102,12 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
+func TestAllocationsOfNoDirectory(t *testing.T) {
+	t.Parallel()
+	_, _, err := runAllocations(t, filepath.Join(t.TempDir(), "typo"))
+	testutil.CheckError(t, "allocations", err, "typo: ")
+}
+
 func TestAllocationsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	state := writeAllocations(t)

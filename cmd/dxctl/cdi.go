@@ -52,7 +52,7 @@ that select a GPU.`,
 	}
 	flags := generate.Flags()
 	flags.StringVar(&file, "file", "", "`FILE` to write, with the extension .yaml")
-	o.AddFlags(flags)
+	o.AddFlags(generate)
 	o.AddFileFlags(generate)
 	command := &cobra.Command{
 		Use:   "cdi",

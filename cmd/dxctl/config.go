@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -13,10 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/advertiser/config"
+	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
@@ -71,8 +72,23 @@ func applyConfig(command *cobra.Command, c config.Compiler) error {
 		return err
 	}
 	found, gpusErr := saveGPUs(command.Context(), c, compiled.Policy)
+	if reason := unusableReason(compiled, c.NodeOS); reason != "" {
+		fmt.Fprintf(command.ErrOrStderr(), "dxctl: warning: this node's containers can have no GPU of %s: %s\n", compiled.Policy.CompiledFrom.Inventory, reason)
+	}
 	_, err = fmt.Fprintf(command.OutOrStdout(), "applied: %s%s\n", policySummary(compiled), found)
 	return errors.Join(gpusErr, err)
+}
+
+// unusableReason returns why containers of nodeOS can have no GPU of the inventory, "" if they can have one or there is
+// no inventory.
+func unusableReason(c config.Compiled, nodeOS string) (reason string) {
+	for _, d := range resources.Match(c.Devices, policy.Default(), nodeOS) {
+		if d.Rule != nil {
+			return ""
+		}
+		reason = d.Reason
+	}
+	return reason
 }
 
 // saveGPUs discovers the GPUs and saves them for the programs that start containers, unless those
@@ -121,44 +137,61 @@ func newConfigCheckCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "check [FILE...]",
 		Short: "Check configuration files and inventories",
-		Long: `Prints the errors in configuration files and inventories, with their keys. The files can
-be for other machines. Without FILE, checks this node's file and its inventory, and that
-only administrators can write them.`,
+		Long: `Prints what is valid, and each error in configuration files and inventories with its key.
+The files can be for other machines; - is standard input. Without FILE, checks this node's
+file and its inventory, and that only administrators can write them.`,
 		Example: `  dxctl config check
   dxctl config check config.yaml gpus.yaml
   dxctl config check --node-os windows windows.yaml`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, args []string) (err error) {
-			if len(args) == 0 {
-				return checkFile(command.OutOrStdout(), c)
+			if c.Stdin, err = readStdin(command, args...); err != nil {
+				return err
 			}
-			c.Required, c.InspectOnly = true, true
-			for _, c.File = range args {
-				err = errors.Join(err, checkFile(command.OutOrStdout(), c))
+			files := []string{c.File}
+			if len(args) > 0 {
+				files, c.Required, c.InspectOnly = args, true, true
 			}
-			return err
+			var findings []finding
+			for _, c.File = range files {
+				findings = append(findings, checkFile(c)...)
+			}
+			printFindings(command.OutOrStdout(), findings)
+			if slices.ContainsFunc(findings, func(f finding) bool { return f.mark == markFailed }) {
+				return errors.New("the configuration is invalid")
+			}
+			return nil
 		},
 	}
 	addNodeOS(command, &c.NodeOS)
 	return command
 }
 
-// checkFile checks the configuration or the inventory in the file of c.
-func checkFile(stdout io.Writer, c config.Compiler) error {
-	var result string
-	if config.IsInventory(c.File) {
-		devices, _, err := c.ReadInventory(c.File)
-		if err != nil {
-			return err
-		}
-		result = fmt.Sprintf("%d GPU(s)", len(devices))
-	} else {
-		compiled, err := c.Compile()
-		if err != nil {
-			return err
-		}
-		result = policySummary(compiled)
+// checkFile returns what the configuration or the inventory in the file of c has, or a finding for each of its errors.
+func checkFile(c config.Compiler) (findings []finding) {
+	summary, err := readFile(c)
+	if err == nil {
+		return []finding{{markPassed, c.File, summary}}
 	}
-	_, err := fmt.Fprintf(stdout, "%s is valid: %s\n", c.File, result)
-	return err
+	_, text, isOfFile := strings.Cut(err.Error(), c.File+": ")
+	if !isOfFile {
+		text = err.Error()
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		findings = append(findings, failed(errors.New(line), errlog.RemedyOf(err))...)
+	}
+	for i := range findings {
+		findings[i].check = c.File
+	}
+	return findings
+}
+
+// readFile returns a phrase about the configuration or the inventory in the file of c.
+func readFile(c config.Compiler) (string, error) {
+	if c.IsInventory(c.File) {
+		devices, _, err := c.ReadInventory(c.File)
+		return fmt.Sprintf("%d GPU(s)", len(devices)), err
+	}
+	compiled, err := c.Compile()
+	return policySummary(compiled), err
 }

@@ -23,19 +23,23 @@ func TestConfigCheck(t *testing.T) {
 	inventory := privateFile(t, "gpus.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: a}]\n")
 	windows := configFile(t, "inventory: C:\\gpus.yaml\nextraMounts: {sources: host-directories, hostDirectories: ['D:\\models']}\n")
 	state := configFile(t, "extraMounts: {sources: host-directories, hostDirectories: ['"+filepath.Join(paths.Default().State, "x")+"']}\n")
+	const errInvalid = "the configuration is invalid"
 	for name, test := range map[string]struct {
 		args, out []string
 		wantErr   string
 	}{
-		"state directory":                  {[]string{state}, nil, "which has the node's secrets"},
-		"configuration of another machine": {[]string{valid}, []string{valid + " is valid: directx.microsoft.com/display, directx.microsoft.com/compute by 2 rule(s)\n"}, ""},
-		"all files":                        {[]string{invalid, inventory}, []string{inventory + " is valid: 1 GPU(s)\n"}, invalid + ": log.level: "},
-		"Windows":                          {[]string{"--node-os", "windows", windows}, []string{windows + " is valid"}, ""},
-		"Windows on Linux":                 {[]string{"--node-os", "linux", windows}, nil, windows + ": extraMounts.hostDirectories[0]: "},
+		"state directory":                  {[]string{state}, []string{"which has the node's secrets"}, errInvalid},
+		"configuration of another machine": {[]string{valid}, []string{"✔ " + valid + "  directx.microsoft.com/display, directx.microsoft.com/compute by 2 rule(s)\n"}, ""},
+		"all files":                        {[]string{invalid, inventory}, []string{"✘ " + invalid + "  log.level: ", "✘ " + invalid + "  replicas: ", "✔ " + inventory + "  1 GPU(s)\n"}, errInvalid},
+		"Windows":                          {[]string{"--node-os", "windows", windows}, []string{"✔ " + windows + "  "}, ""},
+		"Windows on Linux":                 {[]string{"--node-os", "linux", windows}, []string{windows + "  extraMounts.hostDirectories[0]: "}, errInvalid},
 		"another system":                   {[]string{"--node-os", "macos", valid}, nil, "want one of windows, linux"},
-		"no file":                          {[]string{invalid + ".none"}, nil, invalid + ".none: "},
+		"no file":                          {[]string{invalid + ".none"}, []string{"✘ " + invalid + ".none  "}, errInvalid},
+		"standard input":                   {[]string{"-", valid}, []string{"✔ -           1 GPU(s)\n", "✔ " + valid}, ""},
+		"an empty file":                    {[]string{privateFile(t, "empty.yaml", "")}, []string{"empty.yaml  it is empty"}, errInvalid},
 	} {
-		out, err := runCLI(t, append([]string{"config", "check"}, test.args...)...)
+		const stdin = "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: a}]\n"
+		out, _, err := runCommand(t.Context(), t, stdin, append([]string{"config", "check"}, test.args...)...)
 		testutil.CheckError(t, name, err, test.wantErr)
 		for _, want := range test.out {
 			if !strings.Contains(out, want) {
@@ -50,17 +54,16 @@ func TestConfigCheckNode(t *testing.T) {
 	t.Parallel()
 	c := config.Compiler{File: configFile(t, "replicas: 2\n"), StateDir: t.TempDir(), NodeOS: "linux"}
 	for _, suffix := range []string{"", ".none"} {
-		var out strings.Builder
 		c.File += suffix
-		if err := checkFile(&out, c); err != nil || !strings.HasPrefix(out.String(), c.File+" is valid: directx.microsoft.com/display") {
-			t.Errorf("%v\n%s", err, &out)
+		if f := checkFile(c); len(f) != 1 || f[0].mark != markPassed || !strings.HasPrefix(f[0].text, "directx.microsoft.com/display") {
+			t.Errorf("%+v", f)
 		}
 	}
 }
 
 func TestConfigApply(t *testing.T) {
 	t.Parallel()
-	inventory := privateFile(t, "gpus.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: a}]\n")
+	inventory := privateFile(t, "gpus.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: a, display: true, locationPath: PCIROOT(0), linux: {deviceNodes: [/dev/null]}}]\n")
 	file := configFile(t, "replicas: 4\npreset: microsoft\n")
 	stateDir := filepath.Join(t.TempDir(), "state")
 	apply := func(args ...string) (string, error) {
@@ -81,6 +84,12 @@ func TestConfigApply(t *testing.T) {
 	}
 	if devices, err := node.CompiledInventory(stateDir).Devices(t.Context()); err != nil || len(devices) != 1 {
 		t.Errorf("%v, %v", devices, err)
+	}
+	// GPUs of another system are applied with a warning.
+	windows := privateFile(t, "gpus.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: a, display: true, locationPath: PCIROOT(0)}]\n")
+	out, err := apply("--node-os", "linux", "--inventory", windows)
+	if want := "dxctl: warning: this node's containers can have no GPU of " + windows + ": it has no device node"; err != nil || !strings.HasPrefix(out, want) {
+		t.Errorf("%v, want %s in\n%s", err, want, out)
 	}
 	// What is invalid changes nothing.
 	before, err := os.ReadFile(policy.Path(stateDir))

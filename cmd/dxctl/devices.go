@@ -19,7 +19,8 @@ import (
 
 type devicesOptions struct {
 	gpuSelection
-	output string
+	output    string
+	noHeaders bool
 }
 
 // newDevicesCommand returns 'dxctl devices'.
@@ -39,9 +40,10 @@ With a GPU's index, location path, LUID or instance ID, prints its details as YA
 		},
 	}
 	flags := command.Flags()
-	o.AddFlags(flags)
+	o.AddFlags(command)
 	addHostRootFlag(flags, &o.HostRoot)
 	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON, cli.YAML)
+	cli.AddNoHeadersFlag(command, &o.noHeaders)
 	return command
 }
 
@@ -54,7 +56,9 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 		if len(devices) == 0 && o.output != cli.JSON && o.output != cli.YAML {
 			fmt.Fprintln(stderr, "This node has no GPU.")
 		}
-		return deviceList().Print(stdout, o.output, o.reports(devices, p.Policy))
+		list := deviceList()
+		list.NoHeaders = o.noHeaders
+		return list.Print(stdout, o.output, o.reports(devices, p.Policy))
 	}
 	index := discovery.IndexOf(devices, args[0])
 	if index < 0 {

@@ -95,6 +95,8 @@ func TestDevicesOutput(t *testing.T) {
 		"an inventory by configuration": {[]string{"--config", configFile(t, "inventory: "+inventory+"\n"), "-o", "json"}, `"PCI\\VEN_10DE&DEV_1EB8\\1"`, ""},
 		"a configuration's replicas":    {[]string{"--config", configFile(t, "replicas: 3\n"), "--inventory", inventory, "-o", "json"}, `"replicas": 3`, ""},
 		"no GPU in a table":             {[]string{"--inventory", empty}, "This node has no GPU.\n", ""},
+		"no headers":                    {[]string{"--inventory", inventory, "--no-headers"}, "0  NVIDIA Tesla T4", ""},
+		"standard input":                {[]string{"--inventory", "-"}, "0      NVIDIA Tesla T4", ""},
 		"no GPU in JSON":                {[]string{"--inventory", empty, "-o", "json"}, "[]\n", ""},
 		"no GPU in YAML":                {[]string{"--inventory", empty, "-o", "yaml"}, "[]\n", ""},
 		"a GPU that does not exist":     {[]string{"--inventory", empty, "0"}, "", `no GPU of this node is "0"`},
@@ -106,7 +108,8 @@ func TestDevicesOutput(t *testing.T) {
 		if runtime.GOOS == "windows" && (test.args == nil || test.args[0] == "--host-root") {
 			continue
 		}
-		out, err := runCLI(t, append([]string{"devices"}, test.args...)...)
+		stdout, stderr, err := runCommand(t.Context(), t, mixed, append([]string{"devices"}, test.args...)...)
+		out := stderr + stdout
 		testutil.CheckError(t, name, err, test.err)
 		if !strings.Contains(out, test.want) || err != nil && out != "" {
 			t.Errorf("%s: the output is %q, want %q", name, out, test.want)

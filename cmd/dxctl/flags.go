@@ -61,7 +61,7 @@ runs the program's 'run --rm' with the flags and the other arguments.`,
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
 	cli.AddChoice(command, &o.containerOS, "container-os", "the container's operating system", "windows", "linux")
 	flags.BoolVar(&o.runs, "run", false, "start the container; its image and the rest of the command line follow")
-	o.AddFlags(flags)
+	o.AddFlags(command)
 	o.AddFileFlags(command)
 	return command
 }

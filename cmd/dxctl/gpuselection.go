@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -32,15 +33,29 @@ type gpuSelection struct {
 	// HostRoot is the node's root directory, "" for this system's.
 	HostRoot    string
 	assumeFiles bool
+	stdin       []byte // see [readStdin]
 	// AsShim reads the GPUs as the shim does: on Linux, those that were discovered last.
 	AsShim bool
 }
 
 // AddFlags adds the flags that select the policy and the GPUs.
-func (f *gpuSelection) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&f.Inventory, "inventory", "", "inventory `FILE` of the GPUs (default: this node's GPUs)")
-	flags.StringVar(&f.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
+func (f *gpuSelection) AddFlags(command *cobra.Command) {
+	command.PreRunE = func(command *cobra.Command, _ []string) (err error) {
+		f.stdin, err = readStdin(command, f.Inventory, f.ConfigFile)
+		return err
+	}
+	flags := command.Flags()
+	flags.StringVar(&f.Inventory, "inventory", "", "inventory `FILE` of the GPUs, - for standard input (default: this node's GPUs)")
+	flags.StringVar(&f.ConfigFile, "config", "", "configuration `FILE`, - for standard input (default: the node policy in force)")
 	flags.StringVar(&f.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
+}
+
+// readStdin returns standard input if it is one of files, by the name -. Otherwise it returns nil.
+func readStdin(command *cobra.Command, files ...string) ([]byte, error) {
+	if !slices.Contains(files, "-") {
+		return nil, nil
+	}
+	return io.ReadAll(command.InOrStdin())
 }
 
 // AddFileFlags adds the flags that select driver files.
@@ -93,7 +108,7 @@ func (f *gpuSelection) Open(stderr io.Writer, containerOS string) (discovery.Sou
 	var source discovery.Source
 	switch {
 	case f.Inventory != "":
-		devices, _, err = config.Compiler{InspectOnly: true}.ReadInventory(f.Inventory)
+		devices, _, err = config.Compiler{InspectOnly: true, Stdin: f.stdin}.ReadInventory(f.Inventory)
 		source = discovery.Static(devices)
 	case f.ConfigFile != "" && p.UseInventory:
 		source = discovery.Static(devices)
@@ -127,7 +142,7 @@ func (f *gpuSelection) Devices(ctx context.Context, stderr io.Writer, containerO
 func (f *gpuSelection) read(stderr io.Writer, containerOS string) (config.Compiled, error) {
 	if f.ConfigFile != "" {
 		return config.Compiler{
-			File: f.ConfigFile, Required: true, StateDir: f.StateDir, NodeOS: containerOS, InspectOnly: f.Inventory != "",
+			File: f.ConfigFile, Required: true, StateDir: f.StateDir, NodeOS: containerOS, InspectOnly: f.Inventory != "", Stdin: f.stdin,
 		}.Compile()
 	}
 	p, err := policy.Read(f.StateDir)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -46,21 +47,28 @@ a pod's container does not have its allocation.`,
   ctr container info --spec ID | dxctl spec - --gpus all -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return o.run(c.Context(), args[0], c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+			stdin, err := readStdin(c, args[0])
+			if err != nil {
+				return err
+			}
+			return o.run(c.Context(), args[0], stdin, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
 	o.AddRequestFlag(flags, "GPUs that a standalone container requests")
 	cli.AddOutputFlag(command, &o.output, outputEdits, cli.JSON)
-	o.AddFlags(flags)
+	o.AddFlags(command)
 	o.AddFileFlags(command)
 	return command
 }
 
-func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, stdout, stderr io.Writer) error {
+func (o *specOptions) run(ctx context.Context, name string, stdin []byte, stdout, stderr io.Writer) error {
 	name, text, err := readSpec(name, stdin)
 	if err != nil {
 		return err
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return cli.UnknownResult(fmt.Errorf("%s is empty, want an OCI runtime spec", name))
 	}
 	spec, err := ocispec.ParseSpec(text)
 	if err != nil {
@@ -92,12 +100,11 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	return err
 }
 
-// readSpec reads a file, the config.json of a bundle directory, or standard input for "-".
-// It returns the name for messages.
-func readSpec(name string, stdin io.Reader) (string, []byte, error) {
-	if name == "-" {
-		spec, err := io.ReadAll(stdin)
-		return "standard input", spec, err
+// readSpec reads a file or the config.json of a bundle directory, unless it has standard input. It returns the
+// name for messages.
+func readSpec(name string, stdin []byte) (string, []byte, error) {
+	if stdin != nil {
+		return "standard input", stdin, nil
 	}
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		name = filepath.Join(name, "config.json")

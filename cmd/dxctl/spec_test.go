@@ -149,11 +149,13 @@ func TestSpecRefusals(t *testing.T) {
 			t.Errorf("%s prints\n%s, want %q", line, got, want)
 		}
 	}
+	_, _, err := runCommand(t.Context(), t, "", "spec", "-", "--state-dir", b.state)
+	testutil.CheckError(t, "nothing", err, "standard input is empty")
 	if _, _, err := runCommand(t.Context(), t, "{", "spec", "-", "--state-dir", b.state); err == nil || !strings.HasPrefix(err.Error(), "standard input: not an OCI runtime spec") {
 		t.Errorf("standard input: %v", err)
 	}
 	broken := b.file(t, "config.yaml", "x: [")
-	_, err := runCLI(t, "spec", plain, "--gpus", "0", "--config", broken)
+	_, err = runCLI(t, "spec", plain, "--gpus", "0", "--config", broken)
 	testutil.CheckError(t, "invalid configuration", err, broken)
 }
 

@@ -48,20 +48,22 @@ func (o doctorOptions) status(ctx context.Context, stdout io.Writer, now time.Ti
 	if err := deviceList().Print(stdout, cli.Table, newGPUReports(n.gpus)); err != nil {
 		return err
 	}
+	if len(n.gpus) > 0 {
+		fmt.Fprintln(stdout)
+	}
 	entries, _, _ := allocation.OpenStore(paths.Allocations(o.stateDir)).List(ctx)
 	if len(entries) > 0 {
 		var devices []discovery.Device
 		for _, d := range n.gpus {
 			devices = append(devices, d.Device)
 		}
-		fmt.Fprintln(stdout)
 		if err := allocationList(now).Print(stdout, cli.Table, newAllocationReports(entries, devices)); err != nil {
 			return err
 		}
+		fmt.Fprintln(stdout)
 	} else if n.setup() == setupKubernetes {
-		fmt.Fprintln(stdout, "\nno GPU is allocated")
+		fmt.Fprint(stdout, "no GPU is allocated\n\n")
 	}
-	fmt.Fprintln(stdout)
 	notPassed := slices.DeleteFunc(slices.Clone(findings), func(f finding) bool { return f.mark == markPassed })
 	printFindings(stdout, notPassed)
 	fmt.Fprintf(stdout, "%s %d checks passed\n", markPassed, len(findings)-len(notPassed))

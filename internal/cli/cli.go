@@ -67,7 +67,7 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	case err == nil:
 		return exitOK
 	case !hasBegun:
-		err = UsageError("%w", err)
+		err = UsageError("%s", errlog.OneLine(err.Error())) // With the commands that Cobra suggests.
 	}
 	text := err.Error()
 	if remedy := errlog.RemedyOf(err); remedy != "" {
@@ -93,7 +93,7 @@ func prepare(command *cobra.Command, hasBegun *bool) {
 		prepare(subcommand, hasBegun)
 	}
 	command.Flags().SortFlags = false
-	if command.Args == nil {
+	if command.Args == nil && (command.HasParent() || !command.HasSubCommands()) { // Otherwise Cobra suggests commands.
 		command.Args = cobra.NoArgs
 	}
 	if command.HasSubCommands() && !command.Runnable() {

@@ -57,6 +57,7 @@ func TestCommands(t *testing.T) {
 		"unknown result":      {[]string{"group", "two"}, 3, "", "prog: not answered\n"},
 		"no command":          {nil, 0, help, ""},
 		"no command of group": {[]string{"group"}, 0, help + " group", ""},
+		"a similar command":   {[]string{"grop", "--flag"}, 2, "", "prog: unknown command \"grop\" for \"prog\" Did you mean this? group\nTry 'prog --help'.\n"},
 		"unknown command":     {[]string{"nope"}, 2, "", "prog: unknown command \"nope\" for \"prog\"\nTry 'prog --help'.\n"},
 		"help":                {[]string{"help", "group", "one"}, 0, help + " group one", ""},
 		"too many arguments":  {[]string{"group", "two", "a", "b"}, 2, "", "prog: accepts at most 1 arg(s), received 2\nTry 'prog group two --help'.\n"},

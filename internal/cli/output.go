@@ -35,6 +35,13 @@ type List[T any] struct {
 	// wide table. Cells returns an item's cells in all columns.
 	Header, Wide []string
 	Cells        func(T) []string
+	// NoHeaders leaves out the titles.
+	NoHeaders bool
+}
+
+// AddNoHeadersFlag adds the flag for [List.NoHeaders].
+func AddNoHeadersFlag(command *cobra.Command, noHeaders *bool) {
+	command.Flags().BoolVar(noHeaders, "no-headers", false, "print a table without the titles of its columns")
 }
 
 // Print writes items in a format. For an empty list, it writes no table.
@@ -49,7 +56,9 @@ func (l List[T]) Print(w io.Writer, format string, items []T) error {
 	case format == Wide:
 		header = slices.Concat(l.Header, l.Wide)
 	}
-	writeRow(table, header...)
+	if !l.NoHeaders {
+		writeRow(table, header...)
+	}
 	for _, item := range items {
 		writeRow(table, l.Cells(item)[:len(header)]...)
 	}
