@@ -24,8 +24,7 @@ import (
 
 type allocationsOptions struct {
 	gpuSelection
-	output    string
-	noHeaders bool
+	output cli.Output
 }
 
 // newAllocationsCommand returns 'dxctl allocations'.
@@ -49,8 +48,7 @@ Requires root or an administrator.`,
 		},
 	}
 	o.AddFlags(command)
-	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON)
-	cli.AddNoHeadersFlag(command, &o.noHeaders)
+	cli.AddOutputFlags(command, &o.output, cli.Table, cli.Wide, cli.JSON)
 	return command
 }
 
@@ -91,9 +89,7 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	} else if len(problems) == 0 {
 		fmt.Fprintf(stderr, "There are no allocation records in %s.\n", dir)
 	}
-	list := allocationList(time.Now())
-	list.NoHeaders = o.noHeaders
-	if err := list.Print(stdout, o.output, newAllocationReports(entries, devices)); err != nil {
+	if err := allocationList(time.Now()).Print(stdout, o.output, newAllocationReports(entries, devices)); err != nil {
 		return err
 	}
 	for _, p := range problems {

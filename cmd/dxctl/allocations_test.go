@@ -48,7 +48,7 @@ func TestAllocationsOutput(t *testing.T) {
 	for _, output := range []string{cli.Table, cli.Wide, cli.JSON} {
 		list := allocationList(now)
 		var stdout bytes.Buffer
-		testutil.NoError(t, list.Print(&stdout, output, reports))
+		testutil.NoError(t, list.Print(&stdout, cli.Output{Format: output}, reports))
 		golden(t, "allocations-"+output, stdout.String())
 	}
 }

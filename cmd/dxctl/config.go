@@ -73,7 +73,8 @@ func applyConfig(command *cobra.Command, c config.Compiler) error {
 	}
 	found, gpusErr := saveGPUs(command.Context(), c, compiled.Policy)
 	if reason := unusableReason(compiled, c.NodeOS); reason != "" {
-		fmt.Fprintf(command.ErrOrStderr(), "dxctl: warning: this node's containers can have no GPU of %s: %s\n", compiled.Policy.CompiledFrom.Inventory, reason)
+		inventory := compiled.Policy.CompiledFrom.Inventory
+		fmt.Fprintf(command.ErrOrStderr(), "dxctl: warning: this node's containers can have no GPU of %s: %s\n", inventory, reason)
 	}
 	_, err = fmt.Fprintf(command.OutOrStdout(), "applied: %s%s\n", policySummary(compiled), found)
 	return errors.Join(gpusErr, err)

@@ -19,8 +19,7 @@ import (
 
 type devicesOptions struct {
 	gpuSelection
-	output    string
-	noHeaders bool
+	output cli.Output
 }
 
 // newDevicesCommand returns 'dxctl devices'.
@@ -42,8 +41,7 @@ With a GPU's index, location path, LUID or instance ID, prints its details as YA
 	flags := command.Flags()
 	o.AddFlags(command)
 	addHostRootFlag(flags, &o.HostRoot)
-	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON, cli.YAML)
-	cli.AddNoHeadersFlag(command, &o.noHeaders)
+	cli.AddOutputFlags(command, &o.output, cli.Table, cli.Wide, cli.JSON, cli.YAML)
 	return command
 }
 
@@ -53,21 +51,19 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 		return err
 	}
 	if len(args) == 0 {
-		if len(devices) == 0 && o.output != cli.JSON && o.output != cli.YAML {
+		if len(devices) == 0 && o.output.Format != cli.JSON && o.output.Format != cli.YAML {
 			fmt.Fprintln(stderr, "This node has no GPU.")
 		}
-		list := deviceList()
-		list.NoHeaders = o.noHeaders
-		return list.Print(stdout, o.output, o.reports(devices, p.Policy))
+		return deviceList().Print(stdout, o.output, o.reports(devices, p.Policy))
 	}
 	index := discovery.IndexOf(devices, args[0])
 	if index < 0 {
 		return fmt.Errorf("no GPU of this node is %q; 'dxctl devices -o wide' lists them", args[0])
 	}
-	if o.output != cli.JSON {
-		o.output = cli.YAML
+	if o.output.Format != cli.JSON {
+		o.output.Format = cli.YAML
 	}
-	return cli.PrintDocument(stdout, o.output, o.reports(devices, p.Policy)[index])
+	return cli.PrintDocument(stdout, o.output.Format, o.reports(devices, p.Policy)[index])
 }
 
 // reports returns the reports of devices, for this system unless they are those of an inventory of any

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/errlog"
@@ -20,22 +19,19 @@ import (
 // checkTimeout limits each check. A disk, a driver or a service of Windows can hang.
 const checkTimeout = 5 * time.Second
 
-// doctorOptions are the flags of 'dxctl doctor', and what a test replaces.
+// doctorOptions are the flags of 'dxctl doctor' and 'dxctl status', and what a test replaces.
 type doctorOptions struct {
 	stateDir, shimDir, runtimeDir, kubeletDir, criSocket, hostRoot, report string
 
-	version string // dxctl's
-	cdiFile string // the CDI specification
-	timeout time.Duration
-}
-
-func newDoctorOptions(version string) doctorOptions {
-	return doctorOptions{version: version, cdiFile: "/var/run/cdi/directx-nri.yaml", timeout: checkTimeout}
+	isStatus bool   // of 'dxctl status'
+	version  string // dxctl's
+	cdiFile  string // the CDI specification
+	timeout  time.Duration
 }
 
 // newDoctorCommand returns 'dxctl doctor'. version is that of dxctl.
 func newDoctorCommand(version string) *cobra.Command {
-	o := newDoctorOptions(version)
+	var o doctorOptions
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this node",
@@ -49,56 +45,47 @@ func newDoctorCommand(version string) *cobra.Command {
 Fails if a check has failed. Requires root or an administrator.`,
 		Example: `  # for a bug report; read it before you send it
   dxctl doctor --report node1.txt`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if !cli.IsAdministrator() { // Otherwise a lack of permission would look like a problem of the node.
-				return fs.ErrPermission
-			}
-			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
-		},
 	}
 	command.Flags().StringVar(&o.report, "report", "", "write a new `FILE` for a bug report, without secrets")
-	o.addFlags(command.Flags())
-	return command
+	return o.command(command, version)
 }
 
-// addFlags adds the flags that say where the parts of the node are.
-func (o *doctorOptions) addFlags(flags *pflag.FlagSet) {
-	defaults := paths.Default()
+// command makes c run the checks. version is that of dxctl.
+func (o *doctorOptions) command(c *cobra.Command, version string) *cobra.Command {
+	o.version, o.cdiFile, o.timeout = version, "/var/run/cdi/directx-nri.yaml", checkTimeout
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if !cli.IsAdministrator() { // Otherwise a lack of permission would look like a problem of the node.
+			return fs.ErrPermission
+		}
+		return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
+	}
+	flags, defaults := c.Flags(), paths.Default()
 	flags.StringVar(&o.criSocket, "cri-socket", defaults.CRI, "containerd's CRI `SOCKET` or named pipe")
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", defaults.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
 	flags.StringVar(&o.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri")
 	addShimDirFlag(flags, &o.shimDir)
 	addHostRootFlag(flags, &o.hostRoot)
-}
-
-// check returns the node and the findings of all checks.
-func (o doctorOptions) check(ctx context.Context) (nodeState, []finding, error) {
-	n := readNode(ctx, o)
-	findings := runChecks(ctx, n, checks(), o.timeout)
-	if err := ctx.Err(); err != nil {
-		return n, nil, cli.UnknownResult(fmt.Errorf("check the node: %w", err))
-	}
-	return n, findings, nil
+	return c
 }
 
 func (o doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	n, findings, err := o.check(ctx)
-	if err != nil {
-		return err
+	n := readNode(ctx, o)
+	findings := runChecks(ctx, n, checks(), o.timeout)
+	if err := ctx.Err(); err != nil {
+		return cli.UnknownResult(fmt.Errorf("check the node: %w", err))
 	}
-	printFindings(stdout, findings)
+	if o.isStatus {
+		printStatus(ctx, stdout, n, findings)
+	} else {
+		printFindings(stdout, findings)
+	}
 	if o.report != "" {
 		if err := writeReport(o.report, n, findings); err != nil {
 			return err
 		}
 		fmt.Fprintf(stderr, "wrote %s; read it before you send it\n", o.report)
 	}
-	return problemsOf(findings)
-}
-
-// problemsOf returns an error if a check has failed.
-func problemsOf(findings []finding) error {
 	if slices.ContainsFunc(findings, func(f finding) bool { return f.mark == markFailed }) {
 		return errors.New("this node has problems")
 	}

@@ -14,7 +14,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -187,11 +186,12 @@ func TestDoctorSample(t *testing.T) {
 	holder := allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "default", PodName: "game"}
 	testutil.NoError(t, allocation.OpenStore(records).Bind(allocationtest.Record(t, records, displays, gpu), holder))
 	var got strings.Builder
-	testutil.CheckError(t, "status", d.status(t.Context(), &got, time.Now().Add(3*time.Hour)), "this node has problems")
+	d.isStatus = true
+	testutil.CheckError(t, "status", d.run(t.Context(), &got, &got), "this node has problems")
 	got.WriteString("# dxctl doctor\n")
 	printFindings(&got, runChecks(t.Context(), readNode(t.Context(), d.doctorOptions), checks(), d.timeout))
 	// What differs by machine.
-	mask := regexp.MustCompile(`kernel .*|linux/\w+|\d+ (mounts|allocation)`)
+	mask := regexp.MustCompile(`main  +\w+|kernel .*|linux/\w+|\d+ (mounts|allocation)`)
 	printed := strings.NewReplacer(d.runtimeDir, "/run/directx-nri", d.stateDir, "/var/lib/directx-nri", d.dir, "/etc/directx-nri").Replace(got.String())
 	if diff := cmp.Diff(mask.ReplaceAllString(want, ""), mask.ReplaceAllString(printed, "")); diff != "" {
 		t.Errorf("docs/troubleshooting.md shows what is not printed (-shown +printed):\n%s", diff)
@@ -311,7 +311,7 @@ func TestNotes(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", &text, want)
 	}
 	text.Reset()
-	testutil.NoError(t, deviceList().Print(&text, cli.Table, newGPUReports([]resources.Device{d})))
+	testutil.NoError(t, deviceList().Print(&text, cli.Output{Format: cli.Table}, newGPUReports([]resources.Device{d})))
 	if !strings.HasSuffix(text.String(), "  healthy; a library is missing\n") {
 		t.Errorf("devices: %s", &text)
 	}

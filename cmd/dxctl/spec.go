@@ -25,7 +25,7 @@ const outputEdits = "edits"
 
 type specOptions struct {
 	gpuSelection
-	output string
+	output cli.Output
 }
 
 // newSpecCommand returns 'dxctl spec'.
@@ -56,7 +56,7 @@ a pod's container does not have its allocation.`,
 	}
 	flags := command.Flags()
 	o.AddRequestFlag(flags, "GPUs that a standalone container requests")
-	cli.AddOutputFlag(command, &o.output, outputEdits, cli.JSON)
+	cli.AddOutputFlags(command, &o.output, outputEdits, cli.JSON)
 	o.AddFlags(command)
 	o.AddFileFlags(command)
 	return command
@@ -92,7 +92,7 @@ func (o *specOptions) run(ctx context.Context, name string, stdin []byte, stdout
 		fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", outcome.UnchangedReason)
 	}
 	switch {
-	case o.output == cli.JSON:
+	case o.output.Format == cli.JSON:
 		_, err = stdout.Write(text)
 	case outcome.UnchangedReason == "":
 		err = cli.PrintDocument(stdout, cli.YAML, outcome.Edits)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"time"
 
@@ -18,8 +17,8 @@ import (
 
 // newStatusCommand returns 'dxctl status'. version is that of dxctl.
 func newStatusCommand(version string) *cobra.Command {
-	o := newDoctorOptions(version)
-	command := &cobra.Command{
+	o := doctorOptions{isStatus: true}
+	return o.command(&cobra.Command{
 		Use:   "status",
 		Short: "Show the GPUs, who holds them, and what is not ready",
 		Long: `Shows on one screen what 'dxctl devices' and 'dxctl allocations' list, and the checks of
@@ -27,39 +26,24 @@ func newStatusCommand(version string) *cobra.Command {
 
 Fails if a check has failed. Requires root or an administrator.`,
 		Example: `  dxctl status`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if !cli.IsAdministrator() {
-				return fs.ErrPermission
-			}
-			return o.status(c.Context(), c.OutOrStdout(), time.Now())
-		},
-	}
-	o.addFlags(command.Flags())
-	return command
+	}, version)
 }
 
-// status prints the GPUs, the allocations, and the findings that have not passed. Each list that cannot be read is
+// printStatus prints the GPUs, the allocations, and the findings that have not passed. A list that cannot be read is
 // among the findings.
-func (o doctorOptions) status(ctx context.Context, stdout io.Writer, now time.Time) error {
-	n, findings, err := o.check(ctx)
-	if err != nil {
-		return err
-	}
-	if err := deviceList().Print(stdout, cli.Table, newGPUReports(n.gpus)); err != nil {
-		return err
-	}
+func printStatus(ctx context.Context, stdout io.Writer, n nodeState, findings []finding) {
+	table := cli.Output{Format: cli.Table}
 	if len(n.gpus) > 0 {
+		_ = deviceList().Print(stdout, table, newGPUReports(n.gpus))
 		fmt.Fprintln(stdout)
 	}
-	entries, _, _ := allocation.OpenStore(paths.Allocations(o.stateDir)).List(ctx)
+	entries, _, _ := allocation.OpenStore(paths.Allocations(n.stateDir)).List(ctx)
 	if len(entries) > 0 {
 		var devices []discovery.Device
 		for _, d := range n.gpus {
 			devices = append(devices, d.Device)
 		}
-		if err := allocationList(now).Print(stdout, cli.Table, newAllocationReports(entries, devices)); err != nil {
-			return err
-		}
+		_ = allocationList(time.Now()).Print(stdout, table, newAllocationReports(entries, devices))
 		fmt.Fprintln(stdout)
 	} else if n.setup() == setupKubernetes {
 		fmt.Fprint(stdout, "no GPU is allocated\n\n")
@@ -67,5 +51,4 @@ func (o doctorOptions) status(ctx context.Context, stdout io.Writer, now time.Ti
 	notPassed := slices.DeleteFunc(slices.Clone(findings), func(f finding) bool { return f.mark == markPassed })
 	printFindings(stdout, notPassed)
 	fmt.Fprintf(stdout, "%s %d checks passed\n", markPassed, len(findings)-len(notPassed))
-	return problemsOf(findings)
 }

@@ -24,9 +24,19 @@ const (
 	YAML  = "yaml"
 )
 
-// AddOutputFlag adds the flag that chooses one of formats. The default is the first.
-func AddOutputFlag(command *cobra.Command, format *string, formats ...string) {
-	addChoice(command, format, "output", "o", "output format", formats)
+// Output is how a command prints its result.
+type Output struct {
+	Format    string
+	NoHeaders bool // of a table
+}
+
+// AddOutputFlags adds the flag that chooses one of formats, and one for tables if there are any. The default is the
+// first format.
+func AddOutputFlags(command *cobra.Command, output *Output, formats ...string) {
+	addChoice(command, &output.Format, "output", "o", "output format", formats)
+	if slices.Contains(formats, Table) {
+		command.Flags().BoolVar(&output.NoHeaders, "no-headers", false, "print a table without the titles of its columns")
+	}
 }
 
 // List defines how a list of items is printed.
@@ -35,28 +45,21 @@ type List[T any] struct {
 	// wide table. Cells returns an item's cells in all columns.
 	Header, Wide []string
 	Cells        func(T) []string
-	// NoHeaders leaves out the titles.
-	NoHeaders bool
 }
 
-// AddNoHeadersFlag adds the flag for [List.NoHeaders].
-func AddNoHeadersFlag(command *cobra.Command, noHeaders *bool) {
-	command.Flags().BoolVar(noHeaders, "no-headers", false, "print a table without the titles of its columns")
-}
-
-// Print writes items in a format. For an empty list, it writes no table.
-func (l List[T]) Print(w io.Writer, format string, items []T) error {
+// Print writes items as output says. For an empty list, it writes no table.
+func (l List[T]) Print(w io.Writer, output Output, items []T) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	header := l.Header
 	switch {
-	case format == JSON || format == YAML:
-		return PrintDocument(w, format, items)
+	case output.Format == JSON || output.Format == YAML:
+		return PrintDocument(w, output.Format, items)
 	case len(items) == 0:
 		return nil
-	case format == Wide:
+	case output.Format == Wide:
 		header = slices.Concat(l.Header, l.Wide)
 	}
-	if !l.NoHeaders {
+	if !output.NoHeaders {
 		writeRow(table, header...)
 	}
 	for _, item := range items {
