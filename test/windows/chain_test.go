@@ -4,7 +4,6 @@ package windows
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +24,7 @@ func TestChain(t *testing.T) {
 			t.Parallel()
 			n := start(t, bed.Options{Name: "chain-" + name, Release: release})
 			pods := []part{
-				{"pods", n.testPods}, {"extra mounts", n.testExtraMounts}, {"refused", n.testRefused}, {"many containers", n.testConcurrent},
+				{"pods", n.testPods}, {"extra mounts", n.testExtraMounts}, {"attacks", n.testAttacks}, {"many containers", n.testConcurrent},
 			}
 			if skipsShim(release) {
 				pods = []part{{"kubelet injection", n.testSkipped}}
@@ -115,40 +114,6 @@ func (n node) testExtraMounts(t *testing.T) {
 	id, err = start("mounts", "tool.exe") // The refused start has not bound the allocation.
 	testutil.NoError(t, err)
 	n.MustHaveFiles(t, id, []bed.GPU{gpu}, append(bed.FilesOf(gpu), gpu.File("tool.exe", `System32\tool.exe`))...)
-}
-
-// testRefused has containers that present something else than their own allocation.
-func (n node) testRefused(t *testing.T) {
-	key := allocation.AnnotationKey(bed.Display)
-	taken, free, damaged := n.Record(t, n.GPUs[0].Replica(10)), n.Record(t, n.GPUs[0].Replica(11)), n.Record(t, n.GPUs[0].Replica(12))
-	testutil.NoError(t, os.WriteFile(n.RecordFile(damaged), []byte("{"), 0o600))
-	pod, other := n.RunPod(t, n.Name("refused")), n.RunPod(t, n.Name("other"))
-	owner := n.RunPod(t, n.Name("owner"), bed.Annotated(map[string]string{key: string(free)}))
-	n.MustStartContainer(t, pod, n.NewAllocated("holder", taken), n.GPUs[0])
-	for name, test := range map[string]struct {
-		pod  bed.Pod
-		id   allocation.ID // "" for the interlock alone
-		says string
-	}{
-		"made-up":           {pod, allocation.NewID(), "no allocation is recorded"},
-		"malformed":         {pod, "x", "not the ID of an allocation"},
-		"sibling":           {pod, taken, "belongs to another container"},
-		"holder":            {other, taken, "belongs to another container"},
-		"key-of-pod":        {owner, "", key},
-		"key-of-pod-and-it": {owner, free, key},
-		"damaged":           {pod, damaged, string(damaged)},
-		"keyless":           {pod, "", "does not report which"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := n.NewAllocated(name, test.id)
-			if test.id == "" {
-				delete(c.Annotations, key)
-			}
-			id, err := n.StartContainer(t, test.pod, c)
-			n.MustRefuse(t, id, err, test.says, `"`+name+`"`, test.pod.Name)
-		})
-	}
 }
 
 // testConcurrent starts containers of a pod concurrently.

@@ -91,14 +91,15 @@ overlay() {
 }
 
 # image writes an image for ctr into a directory, and the digest of its layer. Its command is
-# one that the double of the Host Compute Service does not end.
+# one that the double of the Host Compute Service does not end. Its environment and labels have
+# the ID of an allocation (attacks_test.go).
 image() {
-	local dir=$build/image digest
+	local dir=$build/image id=0123456789abcdef0123456789abcdef digest
 	mkdir -p "$dir/Files"
 	tar -C "$dir" -cf "$dir/layer.tar" Files
 	digest=$(sha256sum "$dir/layer.tar" | cut -d' ' -f1)
 	echo "$digest" >"$1/image.sha256"
-	printf '{"architecture":"amd64","os":"windows","config":{"Cmd":["forever"]},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' "$digest" >"$dir/config.json"
+	printf '{"architecture":"amd64","os":"windows","config":{"Cmd":["forever"],"Env":["DIRECTX_ALLOCATION_DISPLAY=%s"],"Labels":{"directx.microsoft.com/allocation.display":"%s"}},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' $id $id "$digest" >"$dir/config.json"
 	echo '[{"Config":"config.json","RepoTags":["localhost/base:1"],"Layers":["layer.tar"]}]' >"$dir/manifest.json"
 	tar -C "$dir" -cf "$1/image.tar" config.json layer.tar manifest.json
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -78,6 +79,13 @@ func (n *Node) RunPod(t testing.TB, name string, changes ...func(*cri.PodSandbox
 // Annotated returns a change of a pod that adds annotations.
 func Annotated(annotations map[string]string) func(*cri.PodSandboxConfig) {
 	return func(c *cri.PodSandboxConfig) { c.Annotations = annotations }
+}
+
+// WithAnnotations returns p with annotations that its sandbox does not have: it was annotated later.
+func (p Pod) WithAnnotations(annotations map[string]string) Pod {
+	p.config = proto.CloneOf(p.config)
+	p.config.Annotations = annotations
+	return p
 }
 
 // HostProcess makes a pod one of the host's processes.

@@ -26,9 +26,18 @@ const (
 	containerdExe = "containerd.exe"
 	ctrExe        = "ctr.exe"
 
-	// configFile is containerd's configuration file on Windows itself. Under Wine there is none.
+	// configFile is containerd's configuration file. Under Wine, most nodes have none.
 	configFile = "config.toml"
 )
+
+// allAnnotations is the part of it for AllAnnotations. A runtime there replaces the default one of its name. An
+// asterisk matches no slash.
+const allAnnotations = `
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runhcs-wcow-process]
+  runtime_type = "io.containerd.runhcs.v1"
+  pod_annotations = ["*", "*/*"]
+  container_annotations = ["*", "*/*"]
+`
 
 // Release is the directory of another containerd and runhcs, see ../../parts/build.sh.
 type Release string
@@ -56,6 +65,8 @@ type Options struct {
 	// Settings are keys of config.yaml, by default those for single devices, because
 	// Wine reports a Windows that supports the class of all GPUs only.
 	Settings string
+	// AllAnnotations makes containerd hand all annotations of pods and containers on to their specs.
+	AllAnnotations bool
 }
 
 // Node is a containerd.exe with its directory.
@@ -139,8 +150,15 @@ func (n *Node) install(t testing.TB) {
 			t.Fatalf("install the node's programs: %v", err)
 		}
 	}
+	var config string
 	if !n.Doubled {
-		n.File(t, configFile, "version = 2\n"+n.cni(t))
+		config = n.cni(t)
+	}
+	if n.options.AllAnnotations {
+		config += allAnnotations
+	}
+	if config != "" {
+		n.File(t, configFile, "version = 2\n"+config)
 	}
 }
 
@@ -229,7 +247,7 @@ func (n *Node) WriteSettings(t testing.TB, settings string) {
 func (n *Node) Start(t testing.TB) {
 	t.Helper()
 	args := []string{"--root", n.Path("root"), "--state", n.containerd, "--address", n.Pipe()}
-	if !n.Doubled {
+	if ReadFile(t, n.Path(configFile)) != nil {
 		args = append(args, "--config", n.Path(configFile))
 	}
 	n.daemon = n.Daemon(t, "containerd", n.Path(containerdExe), args...)
