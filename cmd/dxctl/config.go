@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -174,15 +175,11 @@ func checkFile(c config.Compiler) (findings []finding) {
 	if err == nil {
 		return []finding{{markPassed, c.File, summary}}
 	}
-	_, text, isOfFile := strings.Cut(err.Error(), c.File+": ")
-	if !isOfFile {
-		text = err.Error()
-	}
-	for line := range strings.SplitSeq(text, "\n") {
-		findings = append(findings, failed(errors.New(line), errlog.RemedyOf(err))...)
-	}
-	for i := range findings {
-		findings[i].check = c.File
+	_, text, _ := strings.Cut(err.Error(), c.File+": ")
+	for line := range strings.SplitSeq(cmp.Or(text, err.Error()), "\n") {
+		f := failed(errors.New(line), errlog.RemedyOf(err))[0]
+		f.check = c.File
+		findings = append(findings, f)
 	}
 	return findings
 }

@@ -45,12 +45,7 @@ runs the program's 'run --rm' with the flags and the other arguments.`,
   # PowerShell
   $gpu = dxctl flags --gpus 0
   ctr run --rm @gpu IMAGE ID`,
-		Args: func(c *cobra.Command, args []string) error {
-			if o.runs {
-				return cobra.MinimumNArgs(1)(c, args)
-			}
-			return cobra.NoArgs(c, args)
-		},
+		Args: cobra.ArbitraryArgs,
 		RunE: o.run,
 	}
 	flags := command.Flags()
@@ -67,6 +62,9 @@ runs the program's 'run --rm' with the flags and the other arguments.`,
 }
 
 func (o *flagsOptions) run(c *cobra.Command, args []string) error {
+	if o.runs != (len(args) > 0) {
+		return cli.UsageError("--run requires the container's image, and other arguments require --run")
+	}
 	flags, err := o.flags(c.Context(), c.ErrOrStderr())
 	if err != nil {
 		return err

@@ -37,12 +37,12 @@ func printStatus(ctx context.Context, stdout io.Writer, n nodeState, findings []
 		_ = deviceList().Print(stdout, table, newGPUReports(n.gpus))
 		fmt.Fprintln(stdout)
 	}
+	var devices []discovery.Device
+	for _, d := range n.gpus {
+		devices = append(devices, d.Device)
+	}
 	entries, _, _ := allocation.OpenStore(paths.Allocations(n.stateDir)).List(ctx)
 	if len(entries) > 0 {
-		var devices []discovery.Device
-		for _, d := range n.gpus {
-			devices = append(devices, d.Device)
-		}
 		_ = allocationList(time.Now()).Print(stdout, table, newAllocationReports(entries, devices))
 		fmt.Fprintln(stdout)
 	} else if n.setup() == setupKubernetes {
