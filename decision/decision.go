@@ -104,7 +104,7 @@ type Outcome struct {
 	// UnchangedReason is why the container gets nothing and must not be changed, "" if it gets GPUs.
 	UnchangedReason string
 
-	records []allocation.Record // to be bound
+	records []allocation.Entry // to be bound
 }
 
 // Decide decides what the container that makes the request gets. It has no effects: after the caller has
@@ -126,7 +126,7 @@ func (d *Decider) Bind(ctx context.Context, request Request, outcome *Outcome) e
 		return fmt.Errorf("the decision was interrupted: %w", ctx.Err())
 	}
 	for _, record := range outcome.records {
-		if err := d.Store.Bind(record.ID, holderOf(request.Container)); err != nil {
+		if err := d.Store.Bind(record, holderOf(request.Container)); err != nil {
 			return fmt.Errorf("%s: %w", record.Resource, err)
 		}
 	}

@@ -28,10 +28,14 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, err
 	if container.Pod.UID == "" || container.Name == "" {
 		return nil, errors.New("the container runtime reports no pod UID or container name, so no allocation can be bound to the container")
 	}
-	var records []allocation.Record
+	var records []allocation.Entry
 	var replicas []allocation.Replica
 	for _, key := range request.allocations {
-		record, err := d.findRecord(container.Annotations[key], holderOf(container))
+		var record allocation.Entry
+		id, err := allocation.ParseID(container.Annotations[key])
+		if err == nil {
+			record, err = d.Store.GetFor(id, holderOf(container))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", key, err)
 		}
@@ -48,15 +52,6 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, err
 	outcome.records = records
 	removeInterlock(container.OS, &outcome.Edits)
 	return outcome, nil
-}
-
-// findRecord returns the record with an ID, which must not belong to another holder.
-func (d *Decider) findRecord(value string, holder allocation.Holder) (allocation.Record, error) {
-	id, err := allocation.ParseID(value)
-	if err != nil {
-		return allocation.Record{}, err
-	}
-	return d.Store.GetFor(id, holder)
 }
 
 // holderOf returns c, of a pod, as the holder of an allocation.

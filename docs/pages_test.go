@@ -282,7 +282,7 @@ func TestOutputs(t *testing.T) {
 	}
 	testutil.NoError(t, policy.Write(state, policy.Default()))
 	records := paths.Allocations(state)
-	recorder, store := allocationtest.Open(t, records), allocation.OpenStore(records)
+	recorder := allocationtest.Open(t, records)
 	const gpu = `PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&00`
 	for i, replica := range []string{"D8", "E0", "D8"} {
 		id, err := recorder.Record(t.Context(), allocation.Record{
@@ -290,7 +290,8 @@ func TestOutputs(t *testing.T) {
 			Replicas: []allocation.Replica{{ID: allocation.ReplicaID(allocation.GPUKey(gpu+replica), i/2), InstanceID: gpu + replica}},
 		})
 		name := fmt.Sprintf("game-%d", i+1)
-		testutil.NoError(t, err, store.Bind(id, allocation.Holder{PodUID: name, Container: "main", PodNamespace: "default", PodName: name}))
+		testutil.NoError(t, err)
+		allocationtest.Bind(t, records, id, allocation.Holder{PodUID: name, Container: "main", PodNamespace: "default", PodName: name})
 	}
 	since := regexp.MustCompile(`\d+s\n`)
 	compared := 0

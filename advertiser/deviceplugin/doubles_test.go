@@ -247,7 +247,7 @@ func (b *bed) allocate(ids ...string) allocation.ID {
 // bind binds a record to a container of the pod with UID "a".
 func (b *bed) bind(id allocation.ID) {
 	b.t.Helper()
-	testutil.NoError(b.t, allocation.OpenStore(b.records).Bind(id, *bound("a", allocation.Entry{}).Holder))
+	allocationtest.Bind(b.t, b.records, id, *bound("a", allocation.Entry{}).Holder)
 }
 
 func run(t testing.TB, config Config) *running {

@@ -14,6 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
 const (
@@ -60,7 +61,7 @@ func writeAllocations(t *testing.T) (state string) {
 	b := newSpecNode(t)
 	for _, pod := range []string{"a", "b"} {
 		holder := allocation.Holder{PodUID: "uid-" + pod, Container: "main", PodNamespace: "default", PodName: pod}
-		testutil.NoError(t, b.store.Bind(b.record(t, "GPU-"+pod), holder))
+		allocationtest.Bind(t, paths.Allocations(b.state), b.record(t, "GPU-"+pod), holder)
 	}
 	b.record(t, "GPU-c")
 	return b.state

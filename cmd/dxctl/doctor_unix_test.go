@@ -184,7 +184,7 @@ func TestDoctorSample(t *testing.T) {
 	d.configure("")
 	records := paths.Allocations(d.stateDir)
 	holder := allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "default", PodName: "game"}
-	testutil.NoError(t, allocation.OpenStore(records).Bind(allocationtest.Record(t, records, displays, gpu), holder))
+	allocationtest.Bind(t, records, allocationtest.Record(t, records, displays, gpu), holder)
 	var got strings.Builder
 	d.isStatus = true
 	testutil.CheckError(t, "status", d.run(t.Context(), &got, &got), "this node has problems")

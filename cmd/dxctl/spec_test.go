@@ -15,7 +15,6 @@ import (
 // specNode is a node with allocation records, and specs of containers.
 type specNode struct {
 	dir, state string
-	store      *allocation.Store
 }
 
 const (
@@ -29,7 +28,6 @@ func newSpecNode(t *testing.T) specNode {
 	p := policy.Default()
 	p.DriverFiles = policy.FilesMount // on each version of Windows
 	testutil.NoError(t, policy.Write(b.state, p))
-	b.store = allocation.OpenStore(filepath.Join(b.state, "allocations"))
 	return b
 }
 

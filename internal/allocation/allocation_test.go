@@ -20,6 +20,7 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/directx-nri/directx-nri/internal/access"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -46,7 +47,10 @@ func record(t testing.TB, r *Recorder, ids ...string) ID {
 
 func bind(t testing.TB, dir string, id ID, pod, container string) {
 	t.Helper()
-	testutil.NoError(t, OpenStore(dir).Bind(id, Holder{PodUID: pod, Container: container}))
+	store, holder := OpenStore(dir), Holder{PodUID: pod, Container: container}
+	entry, err := store.GetFor(id, holder)
+	testutil.NoError(t, err)
+	testutil.NoError(t, store.Bind(entry, holder))
 }
 
 func recordIDs(t testing.TB, r *Recorder) []ID {
@@ -103,12 +107,13 @@ func TestBind(t *testing.T) {
 	store := OpenStore(dir)
 
 	first := Holder{PodUID: "uid-1", Container: "main", PodName: "a", PodNamespace: "default"}
-	_, err := store.GetFor(id, Holder{PodUID: "other", Container: "main"})
+	unbound, err := store.GetFor(id, Holder{PodUID: "other", Container: "main"})
 	testutil.NoError(t, err)
+	var got Entry
 	for range 2 { // as after a restart of the container
-		testutil.NoError(t, store.Bind(id, first))
-		got, err := store.GetFor(id, first)
+		got, err = store.GetFor(id, first)
 		testutil.NoError(t, err)
+		testutil.NoError(t, store.Bind(got, first))
 		want := []Replica{{ID: "gpu-0", InstanceID: `PCI\gpu-0`}, {ID: "gpu-1", InstanceID: `PCI\gpu-1`}}
 		if diff := cmp.Diff(want, got.Replicas); diff != "" || got.Resource != display {
 			t.Errorf("record of %s (-want +got):\n%s", got.Resource, diff)
@@ -121,13 +126,16 @@ func TestBind(t *testing.T) {
 		if _, err := store.GetFor(id, other); !errors.Is(err, ErrHeld) {
 			t.Errorf("get for %s: error %v, want %v", other, err, ErrHeld)
 		}
-		err := store.Bind(id, other)
-		testutil.CheckError(t, "bind", err, "default/a")
-		if !errors.Is(err, ErrHeld) {
-			t.Errorf("bind to %s: error %v, want %v", other, err, ErrHeld)
+		for _, entry := range []Entry{unbound, got} { // unbound was read before another process bound it
+			err := store.Bind(entry, other)
+			testutil.CheckError(t, "bind", err, "default/a")
+			if !errors.Is(err, ErrHeld) {
+				t.Errorf("bind to %s: error %v, want %v", other, err, ErrHeld)
+			}
 		}
 	}
-	if err := store.Bind(NewID(), first); !errors.Is(err, ErrNotFound) {
+	testutil.NoError(t, store.Bind(unbound, first)) // bound in the meantime by the same container
+	if _, err := store.GetFor(NewID(), first); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown ID: error %v, want ErrNotFound", err)
 	}
 	files, err := os.ReadDir(dir)
@@ -141,8 +149,10 @@ func TestBind(t *testing.T) {
 	}
 	// The recorder ends a record before its binding.
 	testutil.NoError(t, os.Remove(store.path(id, recordSuffix)))
-	if err := store.Bind(id, first); !errors.Is(err, ErrNotFound) {
-		t.Errorf("bound, and ended meanwhile: error %v, want ErrNotFound", err)
+	for _, entry := range []Entry{got, unbound} {
+		if err := store.Bind(entry, first); !errors.Is(err, ErrNotFound) {
+			t.Errorf("ended in the meantime: error %v, want ErrNotFound", err)
+		}
 	}
 }
 
@@ -164,6 +174,8 @@ func TestBindConcurrently(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	id := record(t, openRecorder(t, dir), "gpu-0")
+	unbound, err := OpenStore(dir).GetFor(id, Holder{})
+	testutil.NoError(t, err)
 	var mu sync.Mutex
 	var winners []string
 	var group sync.WaitGroup
@@ -171,7 +183,7 @@ func TestBindConcurrently(t *testing.T) {
 		group.Go(func() {
 			pod := fmt.Sprintf("uid-%d", i)
 			// A store of its own, as another process has.
-			err := OpenStore(dir).Bind(id, Holder{PodUID: pod, Container: "main"})
+			err := OpenStore(dir).Bind(unbound, Holder{PodUID: pod, Container: "main"})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -182,9 +194,9 @@ func TestBindConcurrently(t *testing.T) {
 		})
 	}
 	group.Wait()
-	b, ok, err := OpenStore(dir).readBinding(id)
-	if err != nil || !ok || len(winners) != 1 || winners[0] != b.Holder.PodUID {
-		t.Fatalf("winners %q, holder %v, %v", winners, b.Holder, err)
+	bound, err := OpenStore(dir).readEntry(id)
+	if err != nil || len(winners) != 1 || bound.Holder == nil || winners[0] != bound.Holder.PodUID {
+		t.Fatalf("winners %q, holder %v, %v", winners, bound.Holder, err)
 	}
 }
 
@@ -353,8 +365,8 @@ func TestEndOrder(t *testing.T) {
 	path := r.store.path(id, recordSuffix)
 	testutil.NoError(t, os.Remove(path), os.MkdirAll(filepath.Join(path, "x"), 0o700))
 	testutil.CheckError(t, "end", r.End(id), path)
-	if _, bound, err := r.store.readBinding(id); !bound {
-		t.Errorf("the binding is gone: %v", err)
+	if !durable.Exists(r.store.path(id, bindingSuffix)) {
+		t.Error("the binding is gone")
 	}
 }
 
@@ -411,7 +423,7 @@ func TestReadFiles(t *testing.T) {
 	)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	wantRecord := Record{ID: id, Sequence: 1, Resource: display, Replicas: []Replica{{ID: "gpu-0", InstanceID: "gpu"}}, CreatedAt: at}
-	wantBinding := binding{ID: id, Holder: Holder{PodUID: "u", Container: "c"}, BoundAt: at}
+	wantEntry := Entry{Record: wantRecord, Holder: &Holder{PodUID: "u", Container: "c"}, BoundAt: at}
 	dir := filepath.Join(t.TempDir(), "records")
 	openRecorder(t, dir)
 	store := OpenStore(dir)
@@ -433,9 +445,10 @@ func TestReadFiles(t *testing.T) {
 		if ok := err == nil && cmp.Equal(record, wantRecord); ok != test.ok || !ok && !errors.Is(err, ErrUnreadable) {
 			t.Errorf("record %s: %+v, %v", name, record, err)
 		}
-		b, _, err := store.readBinding(id)
-		if ok := err == nil && b == wantBinding; ok != test.ok || !ok && !errors.Is(err, ErrUnreadable) {
-			t.Errorf("binding %s: %+v, %v", name, b, err)
+		testutil.NoError(t, os.WriteFile(store.path(id, recordSuffix), []byte(whole), 0o600))
+		entry, err := store.readEntry(id)
+		if ok := err == nil && cmp.Equal(entry, wantEntry); ok != test.ok || !ok && !errors.Is(err, ErrUnreadable) {
+			t.Errorf("binding %s: %+v, %v", name, entry, err)
 		}
 	}
 }
@@ -490,8 +503,8 @@ func TestList(t *testing.T) {
 	}
 	r := openRecorder(t, dir)
 	held, waiting, unclear, torn := record(t, r, "gpu-0"), record(t, r, "gpu-1", "gpu-2"), record(t, r, "gpu-3"), record(t, r, "gpu-4")
-	holder := Holder{PodUID: "uid", Container: "main", PodNamespace: "default", PodName: "a"}
-	testutil.NoError(t, store.Bind(held, holder))
+	holder := Holder{PodUID: "uid", Container: "main"}
+	bind(t, dir, held, holder.PodUID, holder.Container)
 	bad := []string{store.path(unclear, bindingSuffix), store.path(torn, recordSuffix)}
 	ignored := []string{store.path(NewID(), bindingSuffix), store.path(held, ".delivered"), filepath.Join(dir, "README"), filepath.Join(dir, ".directx-nri-tmp-1")}
 	for _, path := range slices.Concat(ignored, bad) {

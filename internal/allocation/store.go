@@ -62,58 +62,58 @@ func (s *Store) readRecord(id ID) (r Record, err error) {
 	return r, nil
 }
 
-// readBinding returns the binding of a record; ok is false if no container has presented its
-// ID yet.
-func (s *Store) readBinding(id ID) (b binding, ok bool, err error) {
+// readEntry returns a record with its binding.
+func (s *Store) readEntry(id ID) (Entry, error) {
+	record, err := s.readRecord(id)
+	if err != nil {
+		return Entry{}, err
+	}
+	var b binding
 	path := s.path(id, bindingSuffix)
-	err = s.readFile(path, &b)
-	if errors.Is(err, ErrNotFound) {
-		return binding{}, false, nil
+	if err := s.readFile(path, &b); errors.Is(err, ErrNotFound) {
+		return Entry{Record: record}, s.checkExists(id)
+	} else if err != nil {
+		return Entry{}, err
 	}
-	if err == nil && b.ID != id {
-		err = fmt.Errorf("%w: %s is of another allocation", ErrUnreadable, path)
+	if b.ID != id {
+		return Entry{}, fmt.Errorf("%w: %s is of another allocation", ErrUnreadable, path)
 	}
-	return b, err == nil, err
+	return Entry{Record: record, Holder: &b.Holder, BoundAt: b.BoundAt}, nil
 }
 
-// isBound reports whether the record is bound to holder. If it is bound to another container,
-// the error matches [ErrHeld].
-func (s *Store) isBound(id ID, holder Holder) (bool, error) {
-	b, bound, err := s.readBinding(id)
-	if bound && !b.Holder.Same(holder) {
-		return false, fmt.Errorf("%w: %s", ErrHeld, b.Holder)
+// checkExists returns an error if the recorder has ended the record since it was read.
+func (s *Store) checkExists(id ID) error {
+	if path := s.path(id, recordSuffix); !durable.Exists(path) {
+		return fmt.Errorf("%w (%s)", ErrNotFound, path)
 	}
-	return bound, err
+	return nil
 }
 
 // GetFor returns the record with an ID. If it is bound to another container than holder,
 // the error matches [ErrHeld]. Otherwise an error names the file. It matches [ErrNotFound],
 // [ErrUnreadable] or [access.ErrUntrusted], or is an error of the file system.
-func (s *Store) GetFor(id ID, holder Holder) (Record, error) {
-	record, err := s.readRecord(id)
-	if err != nil {
-		return Record{}, err
+func (s *Store) GetFor(id ID, holder Holder) (Entry, error) {
+	entry, err := s.readEntry(id)
+	if err == nil && entry.Holder != nil && !entry.Holder.Same(holder) {
+		err = fmt.Errorf("%w: %s", ErrHeld, entry.Holder)
 	}
-	_, err = s.isBound(id, holder)
-	return record, err
+	return entry, err
 }
 
-// Bind binds the record that [Store.GetFor] returned to holder, unless an earlier call
-// did, in this process or in another. Its errors are those of [Store.GetFor].
-func (s *Store) Bind(id ID, holder Holder) error {
-	record := s.path(id, recordSuffix)
-	bound, err := s.isBound(id, holder)
-	if err == nil && !bound && durable.Exists(record) {
-		data, _ := json.Marshal(binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
-		err = durable.Create(s.path(id, bindingSuffix), data, 0o600)
+// Bind binds the record that [Store.GetFor] returned to holder, unless it is bound already. Its errors are
+// those of GetFor.
+func (s *Store) Bind(entry Entry, holder Holder) error {
+	if entry.Holder == nil || !entry.Holder.Same(holder) {
+		data, _ := json.Marshal(binding{ID: entry.ID, Holder: holder, BoundAt: time.Now().UTC()})
+		err := durable.Create(s.path(entry.ID, bindingSuffix), data, 0o600)
+		if errors.Is(err, fs.ErrExist) { // Another process has bound the record in the meantime.
+			_, err = s.GetFor(entry.ID, holder)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if errors.Is(err, fs.ErrExist) { // Another process has bound the record in the meantime.
-		_, err = s.isBound(id, holder)
-	}
-	if err == nil && !durable.Exists(record) { // The recorder may have ended it in the meantime.
-		err = fmt.Errorf("%w (%s)", ErrNotFound, record)
-	}
-	return err
+	return s.checkExists(entry.ID)
 }
 
 func (s *Store) path(id ID, suffix string) string {
@@ -180,24 +180,4 @@ func (s *Store) List(ctx context.Context) (entries []Entry, problems []error, er
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.ID, b.ID)) })
 	return entries, problems, nil
-}
-
-// readEntry returns a record with its binding.
-func (s *Store) readEntry(id ID) (Entry, error) {
-	record, err := s.readRecord(id)
-	if err != nil {
-		return Entry{}, err
-	}
-	b, bound, err := s.readBinding(id)
-	if err != nil {
-		return Entry{}, err
-	}
-	if bound {
-		return Entry{Record: record, Holder: &b.Holder, BoundAt: b.BoundAt}, nil
-	}
-	if path := s.path(id, recordSuffix); !durable.Exists(path) {
-		// The recorder has ended it, and its binding, in the meantime.
-		return Entry{}, fmt.Errorf("%w (%s)", ErrNotFound, path)
-	}
-	return Entry{Record: record}, nil
 }

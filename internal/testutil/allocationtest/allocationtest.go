@@ -18,6 +18,15 @@ func Open(t testing.TB, dir string) *allocation.Recorder {
 	return recorder
 }
 
+// Bind binds a record to holder.
+func Bind(t testing.TB, dir string, id allocation.ID, holder allocation.Holder) {
+	t.Helper()
+	store := allocation.OpenStore(dir)
+	entry, err := store.GetFor(id, holder)
+	testutil.NoError(t, err)
+	testutil.NoError(t, store.Bind(entry, holder))
+}
+
 // Record writes the record of one container's GPUs, given by their instance IDs, and returns
 // its ID.
 func Record(t testing.TB, dir, resource string, instanceIDs ...string) allocation.ID {
