@@ -83,16 +83,21 @@ type Decider struct {
 	Log    logrus.FieldLogger
 }
 
-// NewDecider returns the decider of this node with the policy p, for containers of this
-// operating system. stateDir has the records and the compiled inventory.
-func NewDecider(stateDir string, p policy.Policy, containerOS string, files Files, log logrus.FieldLogger) *Decider {
+// Open returns the decider of this node for containers of this operating system, and sets log as the node policy
+// has it now. stateDir has the node policy, the records and the compiled inventory.
+func Open(stateDir, containerOS string, files Files, log *logrus.Logger) (*Decider, error) {
+	p, err := policy.Read(stateDir)
+	if err != nil {
+		return nil, WithReason(ReasonConfig, err)
+	}
+	p.Log.Configure(log)
 	// The source has no log, which would have a line for each GPU at each start.
 	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
 	if err != nil { // Not every decision needs the GPUs.
 		source = discovery.Unavailable(err)
 	}
 	source, resolved := modes.ResolvePolicy(source, p, containerOS)
-	return &Decider{Source: source, Policy: resolved, Store: allocation.OpenStore(paths.Allocations(stateDir)), Files: files, Log: log}
+	return &Decider{Source: source, Policy: resolved, Store: allocation.OpenStore(paths.Allocations(stateDir)), Files: files, Log: log}, nil
 }
 
 // Outcome is a decision about a container that makes a request.

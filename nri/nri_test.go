@@ -22,10 +22,13 @@ import (
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
@@ -38,18 +41,6 @@ const (
 	computeKey = "directx.microsoft.com/allocation.compute"
 )
 
-// hangingSource announces each lookup, and answers when block is closed.
-type hangingSource struct {
-	discovery.Static
-	calls, block chan struct{}
-}
-
-func (s hangingSource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	s.calls <- struct{}{}
-	<-s.block
-	return s.Static.Find(ctx, instanceIDs)
-}
-
 // nodeFiles has every file, and device nodes that are numbered by their names.
 type nodeFiles struct{ hostfiles.Assumed }
 
@@ -60,6 +51,18 @@ func (nodeFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
 	return specs.LinuxDevice{Path: path, Type: "c", Major: 10, Minor: int64(path[len(path)-1] - '0')}, nil
 }
 
+// hangingFiles announces each lookup of a device node, and answers when block is closed.
+type hangingFiles struct {
+	nodeFiles
+	calls, block chan struct{}
+}
+
+func (f hangingFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
+	f.calls <- struct{}{}
+	<-f.block
+	return f.nodeFiles.DeviceNode(path)
+}
+
 func gpu(n string) discovery.Device {
 	return discovery.Device{
 		InstanceID: `VMBUS\` + n, SupportsDisplay: true,
@@ -68,27 +71,21 @@ func gpu(n string) discovery.Device {
 	}
 }
 
-// bed is a plugin with records and devices.
+// bed is a plugin on a node with these devices in its inventory, whose policy sets the level of the log to debug.
 type bed struct {
-	*decision.Decider
 	plugin *Plugin
-	dir    string
+	state  string
 }
 
 func newBed(t testing.TB, devices ...discovery.Device) *bed {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "allocations")
-	b := &bed{dir: dir, Decider: &decision.Decider{
-		Source: discovery.Static(devices), Store: allocation.OpenStore(dir), Files: nodeFiles{}, Log: testutil.Quiet(),
-	}}
-	b.plugin = newPlugin(func() (*decision.Decider, error) { return b.Decider, nil })
-	return b
-}
-
-func newPlugin(newDecider func() (*decision.Decider, error)) *Plugin {
-	p := NewPlugin(Config{Index: "50", NewDecider: newDecider, Metrics: metrics.New("p", "v"), Log: testutil.Quiet()})
+	state := filepath.Join(t.TempDir(), "state")
+	nodePolicy := policy.Default()
+	nodePolicy.UseInventory, nodePolicy.Log.Level = true, "debug"
+	testutil.NoError(t, policy.Write(state, nodePolicy), node.CompiledInventory(state).Write(devices))
+	p := NewPlugin(Config{Index: "50", StateDir: state, Files: nodeFiles{}, Metrics: metrics.New("p", "v"), Log: testutil.Quiet()})
 	p.readRuntime = func(context.Context) (cri.Config, error) { return handlers(), nil }
-	return p
+	return &bed{p, state}
 }
 
 // handlers has one of runc, which is the default, and one of Kata Containers.
@@ -134,7 +131,7 @@ func (b *bed) allocate(t testing.TB, resource string, gpus ...string) string {
 	for i, n := range gpus {
 		gpus[i] = `VMBUS\` + n
 	}
-	return string(allocationtest.Record(t, b.dir, resource, gpus...))
+	return string(allocationtest.Record(t, paths.Allocations(b.state), resource, gpus...))
 }
 
 func testPod() *api.PodSandbox {
@@ -219,9 +216,9 @@ func TestAdjustRefuses(t *testing.T) {
 func TestHungHookRefusesTheNextAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
-		source := hangingSource{calls: make(chan struct{}, 4), block: make(chan struct{})}
-		b.Source = source
+		b := newBed(t, gpu("0"))
+		files := hangingFiles{calls: make(chan struct{}, 4), block: make(chan struct{})}
+		b.plugin.config.Files = files
 		p := b.plugin
 		container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
 		begin := time.Now()
@@ -237,10 +234,10 @@ func TestHungHookRefusesTheNextAtOnce(t *testing.T) {
 		if took := time.Since(begin); took != hookTimeout {
 			t.Errorf("the three hooks took %s, want %s", took, hookTimeout)
 		}
-		if n := len(source.calls); n != 1 {
+		if n := len(files.calls); n != 1 {
 			t.Errorf("%d workers were started, want 1", n)
 		}
-		close(source.block)
+		close(files.block)
 		testutil.Eventually(t, "recovery", func() bool { return p.CheckAlive() == nil })
 		if _, err := b.adjust(testPod(), container); errors.Is(err, errTooSlow) || errors.Is(err, errOverdue) {
 			t.Errorf("after recovery: %v", err)
@@ -252,10 +249,7 @@ func TestHungHookRefusesTheNextAtOnce(t *testing.T) {
 // refused nor counted as refused, and reads no file.
 func TestNoRequestDependsOnNothing(t *testing.T) {
 	t.Parallel()
-	p := newPlugin(func() (*decision.Decider, error) {
-		t.Error("the policy is read")
-		return nil, errors.New("no policy")
-	})
+	p := newBed(t).plugin
 	p.overdue.Add(1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -270,24 +264,30 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 			t.Fatalf("%v, %v", a, err)
 		}
 	}
+	if p.config.Log.GetLevel() == logrus.DebugLevel {
+		t.Error("the policy was read")
+	}
 	if n := promtest.CollectAndCount(p.config.Metrics.Refusals); n > 0 {
 		t.Errorf("%d reasons of refusals", n)
 	}
 }
 
-// TestNoDeciderRefusesTheContainer: without a policy, and after a panic, which the plugin survives.
-func TestNoDeciderRefusesTheContainer(t *testing.T) {
+// TestNoDecisionRefusesTheContainer: without a policy, and after a panic, which the plugin survives.
+func TestNoDecisionRefusesTheContainer(t *testing.T) {
 	t.Parallel()
-	for says, newDecider := range map[string]func() (*decision.Decider, error){
-		"no policy":                       func() (*decision.Decider, error) { return nil, errors.New("no\npolicy") },
-		errlog.ErrInternal.Error() + ": ": func() (*decision.Decider, error) { panic("for a test") }, //nolint:forbidigo // The plugin must survive it.
+	for says, breaks := range map[string]func(*bed){
+		"read node policy ":               func(b *bed) { testutil.WriteFile(t, policy.Path(b.state), "{", 0o600) },
+		errlog.ErrInternal.Error() + ": ": func(b *bed) { b.plugin.config.Files = nil },
 	} {
-		p := newPlugin(newDecider)
+		b := newBed(t, gpu("0"))
+		breaks(b)
+		container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
 		for range 2 {
-			_, _, err := newSessionHooks(p, handlers()).CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewID())))
+			_, _, err := newSessionHooks(b.plugin, handlers()).CreateContainer(t.Context(), testPod(), container)
 			testutil.CheckError(t, "CreateContainer", err, `container "main" of pod default/web is not started: `+says)
+			testutil.CheckError(t, "CreateContainer with a remedy", err, "; run 'dxctl ")
 		}
-		testutil.NoError(t, p.CheckAlive())
+		testutil.NoError(t, b.plugin.CheckAlive())
 	}
 }
 

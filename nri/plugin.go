@@ -39,11 +39,13 @@ type Config struct {
 	Index string
 	// CRISocket is the path of containerd's CRI socket, "" for the default: see [paths.CRI].
 	CRISocket string
-	// NewDecider returns a new decider with the node policy in force. It is called for each container
-	// that requests a GPU.
-	NewDecider func() (*decision.Decider, error)
-	Metrics    *metrics.Metrics
-	Log        logrus.FieldLogger
+	// StateDir has the node policy and the allocation records.
+	StateDir string
+	// Files reads the node's files.
+	Files   decision.Files
+	Metrics *metrics.Metrics
+	// Log is set as the node policy has it, at each decision.
+	Log *logrus.Logger
 }
 
 // Plugin is the NRI plugin.
@@ -133,7 +135,7 @@ func (p *Plugin) decide(
 	if err := p.CheckAlive(); err != nil {
 		return nil, err
 	}
-	decider, err := p.config.NewDecider()
+	decider, err := decision.Open(p.config.StateDir, "linux", p.config.Files, p.config.Log)
 	if err != nil {
 		return nil, err
 	}

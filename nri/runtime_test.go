@@ -25,7 +25,6 @@ import (
 	"google.golang.org/grpc/status"
 	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -347,7 +346,7 @@ func TestPluginAnswersBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, gpu("0"))
 	calls, block := make(chan struct{}, 1), make(chan struct{})
-	b.Source = hangingSource{discovery.Static{gpu("0")}, calls, block}
+	b.plugin.config.Files = hangingFiles{calls: calls, block: block}
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	runtime := startRuntime(t, socket)
 	stop := startPlugin(t, socket, b.plugin)

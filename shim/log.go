@@ -12,15 +12,18 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// log returns the log that the node policy configures, or the default one if the policy cannot be read.
+// newLog returns the log in stateDir. [decision.Open] sets it as the node policy has it.
+func newLog(stateDir string) *logrus.Logger {
+	return errlog.NewLogger(logFile(filepath.Join(stateDir, paths.ShimLogFile)))
+}
+
+// log returns the log as the node policy has it. It reads the policy unless that was read for a decision.
 func (s *shim) log() *logrus.Logger {
 	if s.logger == nil {
-		p, err := policy.Read(s.stateDir)
-		if err != nil {
-			p = policy.Default()
+		s.logger = newLog(s.stateDir)
+		if p, err := policy.Read(s.stateDir); err == nil {
+			p.Log.Configure(s.logger)
 		}
-		s.logger = errlog.NewLogger(logFile(filepath.Join(s.stateDir, paths.ShimLogFile)))
-		p.Log.Configure(s.logger)
 	}
 	return s.logger
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/shim/criquery"
 )
@@ -41,7 +40,7 @@ type shim struct {
 
 	container decision.Container // before editBundle, it has only an ID
 	config    []byte             // config.json before the edits, nil until it is read
-	logger    *logrus.Logger     // nil until log is called: most calls log nothing
+	logger    *logrus.Logger     // nil until it is needed: most calls log nothing
 }
 
 // main handles the call and returns the exit status: that of the real shim if it was started. On
@@ -153,16 +152,16 @@ func (s *shim) editBundle() (err error) {
 		return nil
 	}
 	s.container = container
-	p, err := policy.Read(s.stateDir)
-	switch {
-	case err != nil && request.OnlyLocationPaths():
-		s.log().WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may not be GPUs")
+	s.logger = newLog(s.stateDir)
+	decider, err := decision.Open(s.stateDir, s.container.OS, s.files, s.logger)
+	if err != nil && request.OnlyLocationPaths() {
+		s.logger.WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may not be GPUs")
 		return nil
-	case err != nil:
-		return decision.WithReason(decision.ReasonConfig, err)
+	}
+	if err != nil {
+		return err
 	}
 	ctx := context.Background()
-	decider := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
 	outcome, err := decider.Decide(ctx, request)
 	if err != nil {
 		return err

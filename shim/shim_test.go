@@ -301,6 +301,22 @@ func TestRecordVersion(t *testing.T) {
 	}
 }
 
+// TestLogFormat: the policy is not read for a decision before config.json is known to be a spec.
+func TestLogFormat(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	p := policy.Default()
+	p.Log.Format = "json"
+	testutil.NoError(t, policy.Write(b.path("state"), p))
+	for _, spec := range []string{"{", standalone("DIRECTX_VISIBLE_DEVICES=all")} {
+		_ = b.editSpec(spec)
+	}
+	lines := strings.Split(strings.TrimSpace(b.read("state/shim.log")), "\n")
+	if len(lines) != 2 || slices.ContainsFunc(lines, func(line string) bool { return !json.Valid([]byte(line)) }) {
+		t.Errorf("not two lines of JSON: %q", lines)
+	}
+}
+
 func TestLogIsRotated(t *testing.T) {
 	t.Parallel()
 	for before, after := range map[int]int64{maxLogBytes: maxLogBytes + 5, maxLogBytes + 1: 5} {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -75,14 +74,15 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	log := errlog.NewLogger(stderr)
 	policy.Default().Log.Configure(log)
-	if _, err := o.newDecider(log); err != nil {
+	files := hostfiles.Root(o.hostRoot)
+	if _, err := decision.Open(o.stateDir, "linux", files, log); err != nil {
 		// The plugin starts nevertheless: only containers that request a GPU depend on the policy.
 		log.WithError(err).Error("Containers that request a GPU are refused until the node policy is fixed")
 	}
 	m := metrics.New("directx-nri", cli.Version(version))
 	plugin := nri.NewPlugin(nri.Config{
-		Socket: o.nriSocket, Index: o.nriIndex, CRISocket: o.criSocket, Metrics: m, Log: log,
-		NewDecider: func() (*decision.Decider, error) { return o.newDecider(log) },
+		Socket: o.nriSocket, Index: o.nriIndex, CRISocket: o.criSocket,
+		StateDir: o.stateDir, Files: files, Metrics: m, Log: log,
 	})
 	health := metrics.Health{Alive: plugin.CheckAlive, Ready: plugin.CheckReady}
 	group, ctx := errgroup.WithContext(ctx)
@@ -95,14 +95,4 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return nil
 	})
 	return group.Wait()
-}
-
-// newDecider returns the decider of the node policy, and sets the log as the policy has it now.
-func (o options) newDecider(log *logrus.Logger) (*decision.Decider, error) {
-	p, err := policy.Read(o.stateDir)
-	if err != nil {
-		return nil, decision.WithReason(decision.ReasonConfig, err)
-	}
-	p.Log.Configure(log)
-	return decision.NewDecider(o.stateDir, p, "linux", hostfiles.Root(o.hostRoot), log), nil
 }

@@ -7,9 +7,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/sirupsen/logrus"
-
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -31,20 +28,6 @@ func TestFlags(t *testing.T) {
 			command.SetErr(new(bytes.Buffer))
 			testutil.CheckError(t, "run", command.ExecuteContext(context.Background()), test.want)
 		})
-	}
-}
-
-// The plugin runs on when the policy changes.
-func TestLogFollowsThePolicy(t *testing.T) {
-	t.Parallel()
-	o := options{stateDir: filepath.Join(t.TempDir(), "state")}
-	log := testutil.Quiet()
-	p := policy.Default()
-	p.Log.Level = "debug"
-	testutil.NoError(t, policy.Write(o.stateDir, p))
-	_, _ = o.newDecider(log) // There may be no GPU.
-	if log.GetLevel() != logrus.DebugLevel {
-		t.Errorf("level %s", log.GetLevel())
 	}
 }
 
