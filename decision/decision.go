@@ -12,7 +12,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
@@ -52,12 +51,6 @@ func (c Container) String() string {
 		return fmt.Sprintf("container %q", c.ID)
 	}
 	return fmt.Sprintf("container %q of pod %s/%s", c.Name, c.Pod.Namespace, c.Pod.Name)
-}
-
-// RefusalError returns the error with which the container's creation fails: directx-nri, the
-// container's name, and err with a remedy (its own, or that of its reason).
-func (c Container) RefusalError(err error) error {
-	return fmt.Errorf("directx-nri: %s is not started: %w", c, errlog.WithRemedy(err, refusalOf(err).remedy))
 }
 
 func (c Container) fields() logrus.Fields {
@@ -114,7 +107,7 @@ type Outcome struct {
 
 // Decide decides what the container that makes the request gets. It has no effects: after the caller has
 // applied the edits, it calls [Decider.Bind]. An error means that the container must not start: see
-// [Container.RefusalError].
+// [Container.Refuse].
 func (d *Decider) Decide(ctx context.Context, request Request) (*Outcome, error) {
 	if request.Container.Pod == nil {
 		return d.decideStandalone(ctx, request)

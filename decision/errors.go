@@ -3,6 +3,8 @@ package decision
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 
 	"github.com/sirupsen/logrus"
@@ -29,7 +31,7 @@ const (
 	ReasonHandler    Reason = "handler"     // the pod's runtime handler cannot give GPUs
 	ReasonRequest    Reason = "request"     // the request of a standalone container cannot be met
 	ReasonConfig     Reason = "config"      // the node policy cannot be used
-	ReasonSlow       Reason = "slow"        // the node's disk or discovery did not respond in time
+	ReasonSlow       Reason = "slow"        // the node's disk, discovery or containerd did not respond in time
 	ReasonOther      Reason = "other"
 )
 
@@ -65,7 +67,7 @@ func refusals() []refusal {
 		{ReasonHandler, "use a runtime class whose handler runs runc, or no runtime class", nil},
 		{ReasonRequest, "'dxctl devices' lists the GPUs", nil},
 		{ReasonDeviceGone, errlog.RunDoctor, []error{discovery.ErrGone, discovery.ErrUnusable, gpuedits.ErrNotAssignable}},
-		{ReasonSlow, errlog.RunDoctor, []error{context.DeadlineExceeded, discovery.ErrNoAnswer}},
+		{ReasonSlow, errlog.RunDoctor, []error{context.DeadlineExceeded, os.ErrDeadlineExceeded, discovery.ErrNoAnswer}},
 		{ReasonConfig, errlog.RunDoctor, nil},
 	}
 }
@@ -87,10 +89,11 @@ func refusalOf(err error) refusal {
 	return refusal{ReasonOther, errlog.RunDoctor, nil}
 }
 
-// ReasonOf returns the reason of a refusal with this error.
-func ReasonOf(err error) Reason { return refusalOf(err).reason }
-
-// LogRefusal logs the refusal of c in one line.
-func LogRefusal(log logrus.FieldLogger, c Container, err error) {
-	log.WithFields(c.fields()).WithField("reason", string(ReasonOf(err))).WithError(err).Error("Container refused")
+// Refuse logs in one line that c is not started because of err. It returns the reason, and the error with which the
+// container's creation fails: directx-nri, the container's name, and err with a remedy (its own, or that of the reason).
+func (c Container) Refuse(log logrus.FieldLogger, err error) (Reason, error) {
+	r := refusalOf(err)
+	err = fmt.Errorf("directx-nri: %s is not started: %w", c, errlog.WithRemedy(err, r.remedy))
+	log.WithFields(c.fields()).WithField("reason", string(r.reason)).WithError(err).Error("Container refused")
+	return r.reason, err
 }

@@ -119,7 +119,8 @@ func decide(ctx context.Context, d *Decider, request Request) (edits ocispec.Edi
 		err = d.Bind(ctx, request, outcome)
 	}
 	if err != nil {
-		return ocispec.Edits{}, false, request.Container.RefusalError(err)
+		_, err = request.Container.Refuse(testutil.Quiet(), err)
+		return ocispec.Edits{}, false, err
 	}
 	return outcome.Edits, outcome.UnchangedReason == "", nil
 }
@@ -261,8 +262,8 @@ func TestExtraMountsThatCannotBeRead(t *testing.T) {
 	d.Files, d.Policy = brokenFiles{}, permissive()
 	c := ofPod(ids)
 	c.PodAnnotations = map[string]string{ExtraMountsAnnotation: "a.exe"}
-	if _, _, err := decide(t.Context(), d, read(c)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(errlog.Text(err), errlog.RunDoctor) {
-		t.Errorf("reason %q: %v", ReasonOf(err), err)
+	if _, _, err := decide(t.Context(), d, read(c)); err == nil || refusalOf(err).reason != ReasonOther || !strings.HasSuffix(errlog.Text(err), errlog.RunDoctor) {
+		t.Errorf("reason %q: %v", refusalOf(err).reason, err)
 	}
 }
 
@@ -309,8 +310,8 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 				for _, part := range append(test.refused, `container "main" of pod n/p`) {
 					testutil.CheckError(t, "decide", err, part)
 				}
-				if ReasonOf(err) != ReasonPolicy {
-					t.Errorf("reason %q", ReasonOf(err))
+				if refusalOf(err).reason != ReasonPolicy {
+					t.Errorf("reason %q", refusalOf(err).reason)
 				}
 				return
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"testing/synctest"
 
@@ -11,10 +12,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
 
-func TestReasonOf(t *testing.T) {
+func TestReasons(t *testing.T) {
 	t.Parallel()
 	var hung error
 	synctest.Test(t, func(t *testing.T) {
@@ -28,13 +30,13 @@ func TestReasonOf(t *testing.T) {
 		ReasonDeviceGone: {discovery.ErrGone, discovery.ErrUnusable, gpuedits.ErrNotAssignable},
 		ReasonHyperV:     {errHyperV},
 		ReasonRequest:    {errNoSuchGPU},
-		ReasonSlow:       {context.DeadlineExceeded, hung},
+		ReasonSlow:       {context.DeadlineExceeded, os.ErrDeadlineExceeded, hung},
 		ReasonOther:      {errors.New("unknown"), fmt.Errorf("%w: a panic", errlog.ErrInternal)},
 		ReasonConfig:     {WithReason(ReasonConfig, allocation.ErrHeld)},
 	} {
 		for _, err := range errs {
-			err = Container{Name: "main", Pod: &Pod{}}.RefusalError(fmt.Errorf("%w: %w", discovery.ErrUnknown, err))
-			if got := ReasonOf(err); got != want {
+			got, err := Container{Name: "main", Pod: &Pod{}}.Refuse(testutil.Quiet(), fmt.Errorf("%w: %w", discovery.ErrUnknown, err))
+			if got != want {
 				t.Errorf("%v: %q, want %q", err, got, want)
 			}
 		}
@@ -51,7 +53,7 @@ func TestRemedies(t *testing.T) {
 		"denied; do this":                                              WithReason(ReasonConfig, errlog.WithRemedy(errlog.WithRemedy(errDenied, "do this"), "or that")),
 	} {
 		want = "directx-nri: container \"c1\" is not started: " + want
-		if got := (Container{ID: "c1"}).RefusalError(err); errlog.Text(got) != want || !errors.Is(got, err) {
+		if _, got := (Container{ID: "c1"}).Refuse(testutil.Quiet(), err); errlog.Text(got) != want || !errors.Is(got, err) {
 			t.Errorf("%q, want %q", errlog.Text(got), want)
 		}
 	}

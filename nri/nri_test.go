@@ -114,8 +114,9 @@ func TestRuntimeHandlers(t *testing.T) {
 		}
 		got, err := b.adjust(pod, testContainer(displayKey+"="+b.allocate(t, display, "0")))
 		testutil.CheckError(t, "adjust", err, says)
-		if (got == nil) != (err != nil) || err != nil && decision.ReasonOf(err) != decision.ReasonHandler {
-			t.Errorf("%s: got %v, error %v", handler, got, err)
+		refusals := promtest.ToFloat64(b.plugin.config.Metrics.Refusals.WithLabelValues(string(decision.ReasonHandler)))
+		if (got == nil) != (err != nil) || (refusals == 1) != (err != nil) {
+			t.Errorf("%s: got %v, error %v, %v refusals", handler, got, err, refusals)
 		}
 	}
 }

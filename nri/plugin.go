@@ -72,21 +72,27 @@ func NewPlugin(c Config) *Plugin {
 	return p
 }
 
-// createContainer returns the adjustment of a container that has an allocation, nil if it requests nothing, within
-// hookTimeout. Reading a file cannot be canceled, so a decision that takes longer continues in the background.
+// createContainer returns the adjustment of a container that has an allocation within hookTimeout. Reading a file cannot
+// be canceled, so a decision that takes longer continues in the background. For a container that requests nothing,
+// createContainer returns nil, reads no files and does not wait for others.
 func (p *Plugin) createContainer(
 	ctx context.Context, runtime cri.Config, pod *api.PodSandbox, container *api.Container,
 ) (adjustment *api.ContainerAdjustment, err error) {
-	began := time.Now()
+	defer func(began time.Time) {
+		p.config.Metrics.Hooks.WithLabelValues().Observe(time.Since(began).Seconds())
+	}(time.Now())
+	request, ok := decision.ReadRequest(containerOf(pod, container))
+	if !ok {
+		return nil, nil
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, hookTimeout, errTooSlow)
 	defer cancel()
-	var requests atomic.Bool             // whether the container is known to make a request
 	var decided *api.ContainerAdjustment // These two are read only after done is closed.
 	var decideErr error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		decided, decideErr = p.decide(ctx, runtime, pod, container, &requests)
+		decided, decideErr = p.decide(ctx, runtime, pod, container, request)
 	}()
 	select {
 	case <-done:
@@ -99,36 +105,25 @@ func (p *Plugin) createContainer(
 			p.overdue.Add(-1)
 		}()
 	}
-	p.config.Metrics.Hooks.WithLabelValues().Observe(time.Since(began).Seconds())
-	if !requests.Load() { // If that is unknown, the interlock refuses a container with an allocation.
-		return nil, nil
-	}
 	if err != nil {
-		c := decision.Container{Pod: podOf(pod), Name: container.GetName()}
-		err = c.RefusalError(err)
-		decision.LogRefusal(p.config.Log, c, err)
-		p.config.Metrics.Refusals.WithLabelValues(string(decision.ReasonOf(err))).Inc()
+		var reason decision.Reason
+		reason, err = request.Container.Refuse(p.config.Log, err)
+		p.config.Metrics.Refusals.WithLabelValues(string(reason)).Inc()
 	}
 	return adjustment, err
 }
 
-// decide decides without a time limit. A container that requests nothing reads no files and does not wait for others.
-// While a decision is overdue, all other requests are refused at once: the runtime calls one hook at a time, so each
-// wait delays containers that request nothing, too. Pods of some handlers of the runtime, such as those of Kata
-// Containers or gVisor, would run without their GPUs. A panic refuses the container.
+// decide decides without a time limit. While a decision is overdue, all other requests are refused at once: the runtime
+// calls one hook at a time, so each wait delays containers that request nothing, too. Pods of some handlers of the
+// runtime, such as those of Kata Containers or gVisor, would run without their GPUs. A panic refuses the container.
 func (p *Plugin) decide(
-	ctx context.Context, runtime cri.Config, pod *api.PodSandbox, container *api.Container, requests *atomic.Bool,
+	ctx context.Context, runtime cri.Config, pod *api.PodSandbox, container *api.Container, request decision.Request,
 ) (adjustment *api.ContainerAdjustment, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = errlog.PanicError(p.config.Log, cause)
 		}
 	}()
-	request, ok := decision.ReadRequest(containerOf(pod, container))
-	if !ok {
-		return nil, nil
-	}
-	requests.Store(true)
 	if err := runtime.CheckHandler(handlerOf(pod), "linux"); err != nil {
 		return nil, decision.WithReason(decision.ReasonHandler, err)
 	}
@@ -146,13 +141,10 @@ func (p *Plugin) decide(
 	return newAdjustment(outcome.Edits, container.GetMounts()), decider.Bind(ctx, request, outcome)
 }
 
-func podOf(pod *api.PodSandbox) *decision.Pod {
-	return &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName()}
-}
-
 func containerOf(pod *api.PodSandbox, container *api.Container) decision.Container {
 	return decision.Container{
-		OS: "linux", Pod: podOf(pod), Name: container.GetName(), Env: container.GetEnv(),
+		OS: "linux", Name: container.GetName(), Env: container.GetEnv(),
+		Pod:         &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName()},
 		Annotations: container.GetAnnotations(), PodAnnotations: pod.GetAnnotations(),
 		Interlock: slices.ContainsFunc(container.GetMounts(), func(m *api.Mount) bool {
 			return m.GetDestination() == allocation.InterlockMount && m.GetSource() == allocation.InterlockSource

@@ -132,6 +132,9 @@ func TestCalls(t *testing.T) {
 	if r := b.run("bin/"+ourName, startArgs(), "PATH="+b.path("other")); r.status != 0 || r.stdout == "" {
 		t.Errorf("the real shim on PATH: %+v", r)
 	}
+	if r := b.run("bin/"+ourName, []string{"delete"}, "PATH="); r.status == 0 || !strings.HasPrefix(r.stderr, "directx-nri: the real shim is neither") {
+		t.Errorf("no real shim: %+v", r)
+	}
 }
 
 // TestRefusals: a start that fails prints one line, which the log has, too.
@@ -146,8 +149,8 @@ func TestRefusals(t *testing.T) {
 		"pod":             {ourName, "x", interlocked("u1"), `directx-nri: container "main" of pod default/web is not started: `, "container=main"},
 		"malformed":       {ourName, "x", "{", `directx-nri: container "c1" is not started: `, "container=c1"},
 		"panic":           {brokenName, "x", standalone("DIRECTX_VISIBLE_DEVICES=all"), "internal error in directx-nri", "stack="},
-		"real is damaged": {ourName, "x", standalone(), "exec format error", "exec format error"},
-		"no real shim":    {ourName, "", standalone(), "is neither beside", "is neither beside"},
+		"real is damaged": {ourName, "x", standalone(), `directx-nri: container "c1" is not started: run `, "exec format error"},
+		"no real shim":    {ourName, "", standalone(), `directx-nri: container "c1" is not started: `, "is neither beside"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

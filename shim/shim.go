@@ -58,7 +58,9 @@ func (s *shim) main() int {
 		}
 	}
 	if s.isStart() {
-		decision.LogRefusal(s.log(), s.container, err)
+		_, err = s.container.Refuse(s.log(), err)
+	} else {
+		err = fmt.Errorf("directx-nri: %w", err)
 	}
 	// The line has no newline, because containerd appends to it.
 	fmt.Fprint(s.stderr, errlog.Text(err))
@@ -78,7 +80,7 @@ func (s *shim) realShim() (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("directx-nri: the real shim is neither beside %s nor on PATH: %w", s.program, err)
+		return "", fmt.Errorf("the real shim is neither beside %s nor on PATH: %w", s.program, err)
 	}
 	return path, nil
 }
@@ -115,9 +117,6 @@ func (s *shim) editBundle() (err error) {
 		if r := recover(); r != nil {
 			err = errlog.PanicError(s.log(), r)
 		}
-		if err != nil {
-			err = s.container.RefusalError(err)
-		}
 	}()
 	path := filepath.Join(s.bundle, specName)
 	s.config, err = os.ReadFile(path)
@@ -143,8 +142,7 @@ func (s *shim) editBundle() (err error) {
 		container.Annotations, container.PodAnnotations, err = criquery.Query(
 			flagValue(s.args, "address"), queryTimeout, container.ID, spec.Annotations[decision.SandboxIDAnnotation])
 		if err != nil {
-			err = fmt.Errorf("containerd does not report the container's annotations, which name its GPU: %w", err)
-			return decision.WithReason(decision.ReasonSlow, err)
+			return fmt.Errorf("containerd does not report the container's annotations, which name its GPU: %w", err)
 		}
 	}
 	request, ok := decision.ReadRequest(container)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/discovery/node"
@@ -82,7 +81,7 @@ func (b *bed) edit(args ...string) error {
 	s.container.ID = filepath.Base(s.bundle)
 	err := s.editBundle()
 	if err != nil {
-		decision.LogRefusal(s.log(), s.container, err)
+		_, err = s.container.Refuse(s.log(), err)
 	}
 	return err
 }
@@ -234,6 +233,9 @@ func TestPodStart(t *testing.T) {
 	b.refuses(start("u3", map[string]string{key: string(allocation.NewID())}, nil), "no allocation is recorded")
 	b.refuses(start("u1", container, map[string]string{"directx.microsoft.com/extra-mounts": `..\x`}), "extra mounts")
 	b.refuses(b.editSpec(interlocked("u1"), "-address", b.path("none")), "containerd does not report the container's annotations")
+	if log := b.read("state/shim.log"); strings.Contains(log, "reason=slow") {
+		t.Errorf("an error without a timeout: %s", log)
+	}
 }
 
 func TestRequestOnABrokenNodeIsRefused(t *testing.T) {

@@ -36,7 +36,7 @@ func (s *shim) exec(path string) (int, error) {
 		jobErr = windows.AssignProcessToJobObject(job, windows.CurrentProcess())
 	}
 	if err := command.Start(); err != nil {
-		return 0, fmt.Errorf("directx-nri: run %s: %w", path, errors.Join(err, releaseJob(job)))
+		return 0, fmt.Errorf("run %s: %w", path, errors.Join(err, releaseJob(job)))
 	}
 	if jobErr == nil && breakaway { // What the real shim has started by now is not in the job.
 		err := command.Process.WithHandle(func(process uintptr) {
@@ -54,10 +54,10 @@ func (s *shim) exec(path string) (int, error) {
 		return exit.ExitCode(), nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("directx-nri: wait for %s: %w", path, err)
+		return 0, fmt.Errorf("wait for %s: %w", path, err)
 	}
 	if err := releaseJob(job); err != nil {
-		return 0, fmt.Errorf("directx-nri: the container would end with the runtime shim: %w", err)
+		return 0, fmt.Errorf("the container would end with the runtime shim: %w", err)
 	}
 	if isSandbox(s.config) {
 		s.recordBypass(path, bootstrapVersion(output.Bytes()))

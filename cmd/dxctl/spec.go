@@ -16,6 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
@@ -144,7 +145,8 @@ func (o *specOptions) decide(ctx context.Context, stderr io.Writer, info ocispec
 	case errors.Is(err, fs.ErrPermission):
 		return nil, cli.UnknownResult(err) // The shim may have it.
 	case err != nil:
-		return nil, container.RefusalError(err)
+		_, err = container.Refuse(errlog.NewLogger(io.Discard), err)
+		return nil, err
 	}
 	return outcome, nil
 }
