@@ -69,29 +69,34 @@ func (s *DriverSource) Devices(ctx context.Context) ([]Device, error) {
 	return devices, nil
 }
 
-// Await returns the result of query, which asks the driver. If ctx ends or the driver does not answer
-// in time, it returns the cause and leaves query running, because a driver that hangs cannot be
-// interrupted.
+// Await returns the result of query, which asks the driver, or an error if the driver does not answer in time:
+// see the function [Await].
 func (s *DriverSource) Await(ctx context.Context, query func(context.Context) ([]Device, error)) ([]Device, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoAnswer)
 	defer cancel()
 	if ctx.Err() != nil { // Otherwise, select could still choose a result.
 		return nil, context.Cause(ctx)
 	}
+	return Await(ctx, query)
+}
+
+// Await returns the result of call. If ctx ends first, it returns the cause and leaves call running, because a
+// driver, a service or a disk that hangs cannot be interrupted.
+func Await[T any](ctx context.Context, call func(context.Context) (T, error)) (value T, err error) {
 	type result struct {
-		devices []Device
-		err     error
+		value T
+		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
-		devices, err := query(ctx)
-		done <- result{devices, err}
+		value, err := call(ctx)
+		done <- result{value, err}
 	}()
 	select {
 	case r := <-done:
-		return r.devices, r.err
+		return r.value, r.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return value, context.Cause(ctx)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
@@ -87,18 +88,12 @@ func (p *Plugin) createContainer(
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, hookTimeout, errTooSlow)
 	defer cancel()
-	var decided *api.ContainerAdjustment // These two are read only after done is closed.
-	var decideErr error
 	done := make(chan struct{})
-	go func() {
+	adjustment, err = discovery.Await(ctx, func(ctx context.Context) (*api.ContainerAdjustment, error) {
 		defer close(done)
-		decided, decideErr = p.decide(ctx, runtime, pod, container, request)
-	}()
-	select {
-	case <-done:
-		adjustment, err = decided, decideErr
-	case <-ctx.Done():
-		err = context.Cause(ctx) // errTooSlow, unless the connection to the runtime has ended
+		return p.decide(ctx, runtime, pod, container, request)
+	})
+	if ctx.Err() != nil {
 		p.overdue.Add(1)
 		go func() {
 			<-done

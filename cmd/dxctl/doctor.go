@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -159,26 +160,11 @@ func runChecks(ctx context.Context, n nodeState, list []check, limit time.Durati
 	return findings
 }
 
-// withTimeout returns the result of query, or an error after limit. A driver, a Windows service or
-// a disk that hangs cannot be interrupted, so query continues in the background.
-func withTimeout[T any](ctx context.Context, limit time.Duration, query func(context.Context) (T, error)) (result T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// withTimeout returns the result of query, or an error after limit: see [discovery.Await].
+func withTimeout[T any](ctx context.Context, limit time.Duration, query func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
 	defer cancel()
-	type answer struct {
-		result T
-		err    error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		result, err := query(ctx)
-		answers <- answer{result, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.result, a.err
-	case <-ctx.Done():
-		return result, fmt.Errorf("no answer within %s", limit)
-	}
+	return discovery.Await(ctx, query)
 }
 
 func printFindings(w io.Writer, findings []finding) {
