@@ -108,7 +108,7 @@ func TestInjectedUUID(t *testing.T) {
 	}
 }
 
-func TestNewAnswer(t *testing.T) {
+func TestNewResponse(t *testing.T) {
 	t.Parallel()
 	gpu := specs.WindowsDevice{IDType: ocispec.IDTypeLocationPath, ID: "PCIROOT(0)#PCI(1B00)"}
 	for name, test := range map[string]struct {

@@ -277,7 +277,7 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 func TestNoDecisionRefusesTheContainer(t *testing.T) {
 	t.Parallel()
 	for says, breaks := range map[string]func(*bed){
-		"read node policy ":               func(b *bed) { testutil.WriteFile(t, policy.Path(b.state), "{", 0o600) },
+		"read node policy":                func(b *bed) { testutil.WriteFile(t, policy.Path(b.state), "{", 0o600) },
 		errlog.ErrInternal.Error() + ": ": func(b *bed) { b.plugin.config.Files = nil },
 	} {
 		b := newBed(t, gpu("0"))
