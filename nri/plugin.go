@@ -82,12 +82,12 @@ func (p *Plugin) createContainer(
 	defer func(began time.Time) {
 		p.config.Metrics.Hooks.WithLabelValues().Observe(time.Since(began).Seconds())
 	}(time.Now())
-	request, ok := decision.ReadRequest(containerOf(pod, container))
+	ctx, cancel := context.WithTimeoutCause(ctx, hookTimeout, errTooSlow)
+	defer cancel()
+	request, ok := decision.ReadRequest(containerOf(pod, container)) // Its time counts, too.
 	if !ok {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, hookTimeout, errTooSlow)
-	defer cancel()
 	done := make(chan struct{})
 	adjustment, err = discovery.Await(ctx, func(ctx context.Context) (*api.ContainerAdjustment, error) {
 		defer close(done)
