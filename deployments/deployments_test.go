@@ -29,26 +29,20 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// monitor has the fields that the chart uses of the Prometheus operator's kinds.
+// monitor has the fields that the chart uses of the Prometheus operator's kinds. TestPromtool reads the groups of rules.
 type monitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		Selector                       metav1.LabelSelector
-		PodMetricsEndpoints, Endpoints []struct {
+		Selector            metav1.LabelSelector
+		PodMetricsEndpoints []struct {
 			Port, Interval string
 			Relabelings    []struct {
 				SourceLabels []string
 				TargetLabel  string
 			}
 		}
-		Groups []struct {
-			Name  string
-			Rules []struct {
-				Alert, Expr, For    string
-				Labels, Annotations map[string]string
-			}
-		}
+		Groups []any
 	} `json:"spec"`
 }
 

@@ -3,7 +3,6 @@
 package bed
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -33,7 +32,12 @@ var buildDouble = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	program := filepath.Join(RunDir(), "double")
-	return program, runGo(context.Background(), filepath.Join(parts.Root, "test/dxg/double"), []string{"CGO_ENABLED=0"}, "build", "-buildvcs=false", "-o", program)
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", program)
+	build.Dir, build.Env = filepath.Join(parts.Root, "test/dxg/double"), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the double: %w: %s", err, out)
+	}
+	return program, nil
 })
 
 // StartDouble starts a double with a scenario that its program describes, and ends it

@@ -201,15 +201,15 @@ func (m *machine) importBusybox(t testing.TB) {
 	}
 }
 
-// image is an image of the product, built from the sources in root. Its tag is its version.
-type image struct{ version, root, dir string }
+// image is an image of the product. Its tag is its version.
+type image struct{ version, dir string }
 
-func newImage(version, root string) *image {
-	return &image{version: version, root: root, dir: filepath.Join(bed.RunDir(), "images", version)}
+func newImage(version string) *image {
+	return &image{version: version, dir: filepath.Join(bed.RunDir(), "images", version)}
 }
 
-// program returns the path of a program of the image.
-func (i *image) program(name string) string { return filepath.Join(i.dir, "bin", platform, name) }
+// program returns the path of a program of the image, or the directory of all.
+func (i *image) program(name string) string { return filepath.Join(i.dir, "bin", platform) + "/" + name }
 
 // startRegistry starts the registry that nodes pull images of the product from.
 func (m *machine) startRegistry(t *testing.T) {
@@ -221,14 +221,11 @@ func (m *machine) startRegistry(t *testing.T) {
 // publish builds an image of the product and publishes it with the chart, as a release is.
 func (m *machine) publish(t testing.TB, i *image) {
 	t.Helper()
-	archive, err := bed.BuildImage(t.Context(), i.root, i.dir, i.version, platform)
-	if err == nil {
-		err = os.Rename(archive, filepath.Join(i.dir, "directx-nri-image-"+i.version+".tar"))
-	}
-	if err != nil {
-		t.Fatalf("build image %s: %v", i.version, err)
-	}
-	m.helm(t, "package", filepath.Join(i.root, chart), "--version", i.version[1:], "--app-version", i.version, "--destination", i.dir)
+	m.run(t, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+i.version, "-o", i.program(""), "./cmd/...")
+	m.run(t, "go", "-C", "tools/release", "run", ".", "-version", i.version, "-bin", filepath.Join(i.dir, "bin"), "-out", i.dir, "-platforms", platform, "images")
+	name := filepath.Join(i.dir, "directx-nri-image-"+i.version)
+	testutil.NoError(t, os.Rename(name+"-"+platform+".tar", name+".tar"))
+	m.helm(t, "package", chart, "--version", i.version[1:], "--app-version", i.version, "--destination", i.dir)
 	m.run(t, "tools/release/publish.sh", i.version, repository, charts, i.dir)
 }
 

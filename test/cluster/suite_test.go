@@ -107,7 +107,7 @@ type suite struct {
 func newSuite(t *testing.T) *suite {
 	t.Helper()
 	s := &suite{machine: startMachine(t)}
-	s.older, s.newer = newImage("v0.9.1", s.parts.Root), newImage("v0.9.2", s.parts.Root)
+	s.older, s.newer = newImage("v0.9.1"), newImage("v0.9.2")
 	s.startRegistry(t)
 	s.publish(t, s.older)
 	s.apply(t, podManifest("bystander", bed.Wait, nil))

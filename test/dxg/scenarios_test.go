@@ -4,7 +4,6 @@ package dxg
 
 import (
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -85,13 +84,6 @@ var scenarios = []struct {
 	{"compute-only", adapters(npu.with(func(a *adapter) { a.DriverStore = intelArc.DriverStore }))},
 	{"NPU without a driver for Linux", adapters(npu, nvidia)},
 	{"software renderer only", adapters(basic)},
-}
-
-// TestLayout runs the double's own tests.
-func TestLayout(t *testing.T) {
-	if out, err := exec.Command("go", "-C", "double", "test", "./...").CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
 }
 
 // TestScenarios compares what dxctl lists with the golden file.

@@ -13,7 +13,7 @@ const (
 )
 
 // The ioctls' structures. They have every padding as a field, so that their encoding
-// has their layout; wire_test.go checks both.
+// has their layout. The product's, which a test compares with Microsoft's headers, do not work with another one.
 
 type adapterInfo struct {
 	Handle                                  uint32
