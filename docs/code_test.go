@@ -3,16 +3,16 @@
 package docs
 
 import (
-	"go/ast"
-	"go/parser"
+	"go/scanner"
 	"go/token"
-	"io/fs"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // Each line of the page on hostile pods has tests in testdata/hostile-pod.txt, and they
@@ -27,8 +27,9 @@ func TestHostilePodLinesHaveTheirTests(t *testing.T) {
 	missing := func(test string) bool {
 		dir, name, _ := strings.Cut(test, " ")
 		name, row, _ := strings.Cut(name, "/")
-		source := testSource(t, dir, name)
-		return source == "" || row != "" && !strings.Contains(source, strconv.Quote(row)+":")
+		_, source, found := strings.Cut(code(t, true, dir+"/*.go"), "\nfunc "+name+"(")
+		source, _, _ = strings.Cut(source, "\n}\n")
+		return !found || row != "" && !strings.Contains(source, strconv.Quote(row)+":")
 	}
 	tried, _, _ := strings.Cut(read(t, "hostile-pod.md"), "\n## What is not prevented\n")
 	lines := regexp.MustCompile(`(?m)^- (.+?)(?:: .*)?$`).FindAllStringSubmatch(tried, -1)
@@ -42,21 +43,21 @@ func TestHostilePodLinesHaveTheirTests(t *testing.T) {
 	}
 }
 
-// testSource returns the text of a test of a package in a directory of the repository, "" if there is
-// none.
-func testSource(t *testing.T, dir, name string) string {
+// code returns the Go files that match patterns below the repository's root: tests, or all others.
+func code(t *testing.T, tests bool, patterns ...string) (text string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", dir, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		if _, source, ok := strings.Cut(read(t, file), "\nfunc "+name+"("); ok {
-			source, _, _ = strings.Cut(source, "\n}\n")
-			return source
+	for _, pattern := range patterns {
+		files, err := filepath.Glob("../" + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") == tests {
+				text += read(t, file)
+			}
 		}
 	}
-	return ""
+	return text
 }
 
 // The pages for contributors name code that exists, as package.Name or package.Type.Method.
@@ -76,10 +77,8 @@ func TestNames(t *testing.T) {
 			if typ != "" {
 				declaration = regexp.MustCompile(`(?m)^func \((\w+ )?\*?` + typ + `\) ` + name + `\(`)
 			}
-			files, _ := filepath.Glob("../" + pkg + "/*.go")
-			below, _ := filepath.Glob("../*/" + pkg + "/*.go")
-			declares := func(file string) bool { return declaration.MatchString(read(t, file)) }
-			if !slices.ContainsFunc(append(files, below...), declares) {
+			patterns := []string{pkg + "/*.go", "*/" + pkg + "/*.go"}
+			if !declaration.MatchString(code(t, false, patterns...) + code(t, true, patterns...)) {
 				t.Errorf("%s names %s, which does not exist", page, match[0])
 			}
 		}
@@ -88,9 +87,6 @@ func TestNames(t *testing.T) {
 		t.Errorf("the pages have %d names only", count)
 	}
 }
-
-// programs are the directories with the code of the programs.
-var programs = []string{"advertiser", "cmd", "decision", "discovery", "internal", "nri", "ocispec", "shim"}
 
 // notOurs are the parts of messages that the kubelet, the scheduler and Windows write.
 var notOurs = []string{
@@ -105,15 +101,14 @@ func TestMessages(t *testing.T) {
 	t.Parallel()
 	_, list, _ := strings.Cut(read(t, "troubleshooting.md"), "<!-- messages: checked by TestMessages -->\n")
 	list, _, _ = strings.Cut(list, "<!-- end -->\n")
-	written, count := texts(t, programs...), 0
+	written, count := texts(t), 0
 	for entry := range strings.SplitSeq(list, "\n- ") {
 		messages, _, _ := strings.Cut(entry, "`:")
 		for _, match := range inlineCode.FindAllStringSubmatch(messages+"`", -1) {
 			count++
 			for piece := range strings.SplitSeq(match[1], "…") {
 				piece = strings.TrimSpace(piece)
-				inText := func(text string) bool { return strings.Contains(text, piece) }
-				if !slices.Contains(notOurs, piece) && !slices.ContainsFunc(written, inText) {
+				if !slices.Contains(notOurs, piece) && !strings.Contains(written, piece) {
 					t.Errorf("no program writes %q", piece)
 				}
 			}
@@ -124,35 +119,23 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// texts returns the texts in the Go code below directories of the repository, without tests,
-// comments and struct tags.
-func texts(t *testing.T, roots ...string) (found []string) {
+// texts returns the strings in the code of the programs, one in a line.
+func texts(t *testing.T) (written string) {
 	t.Helper()
-	add := func(n ast.Node) bool {
-		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-			text, err := strconv.Unquote(literal.Value)
-			if err != nil {
-				t.Error(err)
-			}
-			found = append(found, text)
-		}
-		field, ok := n.(*ast.Field)
-		return !ok || field.Tag == nil
+	var source string
+	for _, dir := range []string{"advertiser", "cmd", "decision", "discovery", "internal", "nri", "ocispec", "shim"} {
+		source += code(t, false, dir+"/*.go", dir+"/*/*.go")
 	}
-	for _, root := range roots {
-		err := filepath.WalkDir(filepath.Join("..", root), func(name string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
-				return err
-			}
-			parsed, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-			if err == nil {
-				ast.Inspect(parsed, add)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
+	var s scanner.Scanner
+	s.Init(token.NewFileSet().AddFile("", -1, len(source)), []byte(source), nil, 0)
+	for {
+		switch _, kind, literal := s.Scan(); kind {
+		case token.STRING:
+			text, err := strconv.Unquote(literal)
+			testutil.NoError(t, err)
+			written += text + "\n"
+		case token.EOF:
+			return written
 		}
 	}
-	return found
 }
