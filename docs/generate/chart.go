@@ -2,8 +2,6 @@ package main
 
 import (
 	_ "embed"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -38,41 +36,22 @@ var valueLine = regexp.MustCompile(`^( *)(?:# (.*)|(\w+):(?: (.+))?)$`)
 // valuesTable returns a table of the chart's values that have a comment in values.yaml.
 func valuesTable() (string, error) {
 	text, err := os.ReadFile(chart + "values.yaml")
-	var values map[string]any
-	if err = errors.Join(err, yaml.Unmarshal(text, &values)); err != nil {
-		return "", err
-	}
 	table := "| value | default | |\n|---|---|---|\n"
 	var path []string
 	comment := ""
 	for line := range strings.Lines(string(text)) {
 		parts := valueLine.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
-		if parts == nil || parts[2] != "" {
+		if parts == nil {
 			comment = ""
-			if parts != nil {
-				comment = parts[2]
-			}
 			continue
 		}
-		path = append(path[:len(parts[1])/2], parts[3])
-		if comment != "" {
-			byDefault := parts[4]
-			if byDefault == "" {
-				byDefault, err = flow(values, path)
+		if key := parts[3]; key != "" {
+			path = append(path[:len(parts[1])/2], key)
+			if comment != "" {
+				table += fmt.Sprintf("| `%s` | `%s` | %s |\n", strings.Join(path, "."), parts[4], comment)
 			}
-			table += fmt.Sprintf("| `%s` | `%s` | %s |\n", strings.Join(path, "."), byDefault, comment)
 		}
-		comment = ""
+		comment = parts[2]
 	}
 	return table, err
-}
-
-// flow returns the value at path in one line.
-func flow(values map[string]any, path []string) (string, error) {
-	var value any = values
-	for _, key := range path {
-		value = value.(map[string]any)[key]
-	}
-	text, err := json.Marshal(value)
-	return string(text), err
 }

@@ -137,13 +137,11 @@ func viewProcess(id string, pid int, proc string) (View, error) {
 			view.Hints = value
 		}
 	}
-	nodes, err := os.ReadDir(proc + "/root/dev")
-	if err != nil {
-		return View{}, err
-	}
-	for _, node := range nodes {
+	nodes, _ := filepath.Glob(proc + "/root/dev/*")                              // The patterns are well formed.
+	sameAsHost, _ := filepath.Glob(proc + "/root" + RunDir() + "/n*/gpus/node*") // SameDevicePaths
+	for _, node := range append(nodes, sameAsHost...) {
 		var stat unix.Stat_t
-		if err := unix.Stat(filepath.Join(proc, "root/dev", node.Name()), &stat); err != nil {
+		if err := unix.Stat(node, &stat); err != nil {
 			continue // A link to a descriptor of a process that ended.
 		}
 		if stat.Mode&unix.S_IFMT == unix.S_IFCHR && unix.Major(stat.Rdev) == gpuMajor {

@@ -3,7 +3,6 @@
 package bed
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,11 +19,10 @@ import (
 // made of the machine's busybox.
 const Image = "dx.test/busybox:1"
 
-// imageScript makes an archive of one layer: busybox from the standard input, a link for
-// each applet and the usual directories.
+// imageScript makes an archive of one layer: busybox, a link for each applet and the usual directories.
 const imageScript = `set -e
 mkdir -p rootfs/bin rootfs/dev rootfs/etc rootfs/proc rootfs/sys rootfs/tmp rootfs/usr/lib rootfs/usr/local/bin rootfs/var
-cat >rootfs/bin/busybox && chmod -R 755 rootfs
+cp "$(command -v busybox)" rootfs/bin/busybox && chmod -R 755 rootfs
 for applet in sh sleep cat ls stat mknod test echo kill touch env true false dd rm; do ln -s busybox rootfs/bin/$applet; done
 tar --create --sort=name --mtime=@0 --owner=0 --group=0 --file layer.tar --directory rootfs .
 digest=sha256:$(sha256sum layer.tar | cut -d ' ' -f 1)
@@ -39,10 +37,8 @@ tar --create --file "$ARCHIVE" config.json layer.tar manifest.json
 // ImportImage makes an image and gives it to each of containerd's namespaces.
 func (n *Node) ImportImage(t testing.TB, name string, config ImageConfig) {
 	t.Helper()
-	busybox, err := exec.LookPath("busybox")
-	testutil.NoError(t, err)
 	archive := filepath.Join(n.Dir, "image.tar")
-	testutil.NoError(t, WriteImage(archive, name, config, ReadFile(t, busybox)))
+	testutil.NoError(t, WriteImage(archive, name, config))
 	for _, namespace := range []string{PodNamespace, DefaultNamespace} {
 		if out, err := n.ctr(namespace, "images", "import", "--snapshotter", snapshotter, archive); err != nil {
 			t.Fatalf("import image %s: %v\n%s", name, err, out)
@@ -56,8 +52,8 @@ type ImageConfig struct {
 	Labels map[string]string
 }
 
-// WriteImage writes a docker archive of one layer of busybox.
-func WriteImage(path, name string, config ImageConfig, busybox []byte) (err error) {
+// WriteImage writes a docker archive of one layer of the machine's busybox.
+func WriteImage(path, name string, config ImageConfig) (err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), "image")
 	if err != nil {
 		return err
@@ -71,7 +67,7 @@ func WriteImage(path, name string, config ImageConfig, busybox []byte) (err erro
 		return err
 	}
 	script := exec.Command("sh", "-c", imageScript)
-	script.Dir, script.Stdin, script.Stderr = dir, bytes.NewReader(busybox), os.Stderr
+	script.Dir, script.Stderr = dir, os.Stderr
 	script.Env = append(os.Environ(), "ARCHITECTURE="+runtime.GOARCH, "CONFIG="+string(data), "NAME="+name, "ARCHIVE="+path)
 	if err := script.Run(); err != nil {
 		return fmt.Errorf("make image %s: %w", name, err)

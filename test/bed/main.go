@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -30,9 +29,8 @@ type Suite struct {
 	// Dirs are directories whose paths the real parts fix. The run mounts its own over
 	// each of them, in a mount namespace.
 	Dirs []Dir
-	// Network gives the run a network namespace, whose loopback device has these
-	// addresses besides 127.0.0.1. Nil leaves it the machine's.
-	Network []netip.Addr
+	// Network gives the run a network namespace, whose loopback device also has [NodeAddress].
+	Network bool
 	// Check returns why the suite cannot run here, and the remedy.
 	Check func(Parts) error
 }
@@ -219,12 +217,9 @@ func (s Suite) runNamespaced(dir string) (int, error) {
 		script += fmt.Sprintf("if [ -e %[1]s ]; then cat %[1]s >'%[2]s/tunable%[3]d'; mount --bind '%[2]s/tunable%[3]d' %[1]s; fi\n", path, dir, i)
 	}
 	args := []string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc"}
-	if s.Network != nil {
+	if s.Network {
 		args = append(args, "--net")
-		script += "busybox ifconfig lo 127.0.0.1 up\n"
-	}
-	for i, addr := range s.Network {
-		script += fmt.Sprintf("busybox ifconfig lo:%d %s up\n", i+1, addr)
+		script += "busybox ifconfig lo 127.0.0.1 up\nbusybox ifconfig lo:1 " + NodeAddress + " up\n"
 	}
 	// Processes that wait for a file system that a test has frozen cannot even be killed.
 	unfreeze := fmt.Sprintf("for state in '%s'/n*/state; do fsfreeze --unfreeze \"$state\" 2>/dev/null || :; done\n", dir)

@@ -86,24 +86,23 @@ func (n *Node) CtrRemove(t testing.TB, id string) {
 	}
 }
 
-// Client makes containers with containerd's client, as nerdctl does.
+// Client makes standalone containers with containerd's client, as nerdctl does.
 type Client struct {
-	namespace  string
 	n          *Node
 	containerd *client.Client
 }
 
-// Client returns a client of one of containerd's namespaces.
-func (n *Node) Client(t testing.TB, namespace string) *Client {
+// Client returns a client of the namespace of standalone containers.
+func (n *Node) Client(t testing.TB) *Client {
 	t.Helper()
 	containerd, err := client.NewWithConn(Dial(t, n.Address()))
 	testutil.NoError(t, err)
-	return &Client{namespace: namespace, n: n, containerd: containerd}
+	return &Client{n: n, containerd: containerd}
 }
 
 // context returns the context of calls in the client's namespace.
-func (c *Client) context() context.Context {
-	return namespaces.WithNamespace(context.Background(), c.namespace)
+func (*Client) context() context.Context {
+	return namespaces.WithNamespace(context.Background(), DefaultNamespace)
 }
 
 // task returns the task of a container.
@@ -220,7 +219,7 @@ func (c *Client) Given(t testing.TB, id string) []byte {
 
 // Bundle returns the directory of a container's bundle.
 func (c *Client) Bundle(id string) string {
-	return filepath.Join(c.n.ContainerdState(), "io.containerd.runtime.v2.task", c.namespace, id)
+	return filepath.Join(c.n.ContainerdState(), "io.containerd.runtime.v2.task", DefaultNamespace, id)
 }
 
 // Started returns the bytes of the spec that a container runs with.
@@ -247,22 +246,22 @@ func (c *Client) TaskTraces(id string) []string {
 	}
 	for _, path := range []string{
 		c.Bundle(id),
-		filepath.Join(c.n.Dir, "root", "io.containerd.runtime.v2.task", c.namespace, id),
-		filepath.Join("/run/containerd/runc", c.namespace, id),
+		filepath.Join(c.n.Dir, "root", "io.containerd.runtime.v2.task", DefaultNamespace, id),
+		filepath.Join("/run/containerd/runc", DefaultNamespace, id),
 	} {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 			traces = append(traces, fmt.Sprintf("%s (%v)", path, err))
 		}
 	}
-	if pid := FindShim(c.namespace, id); pid != 0 {
+	if pid := FindShim(id); pid != 0 {
 		traces = append(traces, fmt.Sprintf("its shim, process %d", pid))
 	}
 	return traces
 }
 
-// FindShim finds the shim process of a container, 0 when there is none.
-func FindShim(namespace, id string) (pid int) {
-	return FindProcess("containerd-shim-", " -namespace "+namespace+" -id "+id+" ")
+// FindShim finds the shim process of a standalone container, 0 when there is none.
+func FindShim(id string) (pid int) {
+	return FindProcess("containerd-shim-", " -namespace "+DefaultNamespace+" -id "+id+" ")
 }
 
 // View looks at a container that runs.

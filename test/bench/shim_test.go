@@ -41,7 +41,7 @@ func TestShim(t *testing.T) {
 	}
 	byHand.Devices = []specs.LinuxDevice{{Path: gpu.ContainerPath(), Type: "c", Major: 61, Minor: 0}}
 
-	client := n.Client(t, bed.DefaultNamespace)
+	client := n.Client(t)
 	next := 0
 	// The containers' records and file systems are made before.
 	whole := func(name, runtime string, c bed.Standalone) *sample {

@@ -78,7 +78,7 @@ func adapters(count int) any {
 // advertiser has it for /dev/dxg. The node has a device that containers can open if they
 // were given it, such as the driver's, and that is not one of those that all have.
 func (s *suite) testNoGPU(t *testing.T) {
-	for _, file := range []string{"lib/libcuda.so.1", "drivers/nv.inf_amd64_1/driver.so"} {
+	for _, file := range []string{"lib/libdxcore.so", "lib/libcuda.so.1", "drivers/nv.inf_amd64_1/driver.so"} {
 		bed.WriteFile(t, filepath.Join(wsl, file), "", 0o644)
 	}
 	buildNVIDIASMI(t)

@@ -21,13 +21,18 @@ type allocationLine struct {
 // TestAllocations compares what dxctl reports with what the kubelet allocated.
 func TestAllocations(t *testing.T) {
 	s := start(t, bed.Options{Replicas: 4, Inventory: bed.NewInventory(2, 1)})
-	if status, stdout, stderr := s.allocationsAs(t, "json"); status != 0 || stdout != "[]\n" || stderr == "" {
+	if status, stdout, stderr := call(t, s.DxctlCommand("allocations", "-o", "json")); status != 0 || stdout != "[]\n" || stderr == "" {
 		t.Errorf("before the first pod: status %d\n%s%s", status, stdout, stderr)
 	}
 	s.RunPod(t, bed.GPUPod("one", 1))
 	s.RunPod(t, bed.Pod{Name: "both", Containers: []bed.Container{{Name: "main", Display: 2}, {Name: "npu", Compute: 1}}})
 
-	lines, held := s.allocations(t), s.Held(t)
+	status, stdout, stderr := call(t, s.DxctlCommand("allocations", "-o", "json"))
+	var lines []allocationLine
+	if err := json.Unmarshal([]byte(stdout), &lines); err != nil || status != 0 || stderr != "" {
+		t.Fatalf("status %d, %v\n%s%s", status, err, stdout, stderr)
+	}
+	held := s.Held(t)
 	if len(lines) != 4 || len(held) != 4 {
 		t.Errorf("%d replicas are reported, want 4: %+v", len(lines), lines)
 	}
@@ -39,19 +44,4 @@ func TestAllocations(t *testing.T) {
 			t.Errorf("%+v is not among %+v", h, lines)
 		}
 	}
-}
-
-// allocations returns the allocations that dxctl reports.
-func (s *suite) allocations(t *testing.T) []allocationLine {
-	t.Helper()
-	status, stdout, stderr := s.allocationsAs(t, "json")
-	var lines []allocationLine
-	if err := json.Unmarshal([]byte(stdout), &lines); err != nil || status != 0 || stderr != "" {
-		t.Fatalf("dxctl allocations: status %d, %v\n%s%s", status, err, stdout, stderr)
-	}
-	return lines
-}
-
-func (s *suite) allocationsAs(t *testing.T, output string) (status int, stdout, stderr string) {
-	return call(t, s.DxctlCommand("allocations", "-o", output))
 }

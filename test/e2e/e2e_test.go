@@ -47,7 +47,7 @@ type suite struct {
 func start(t *testing.T, options bed.Options) *suite {
 	t.Helper()
 	n := bed.Start(t, options)
-	return &suite{Node: n, client: n.Client(t, bed.DefaultNamespace)}
+	return &suite{Node: n, client: n.Client(t)}
 }
 
 // call runs a command and returns its exit status and output.

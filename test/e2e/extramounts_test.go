@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,10 +32,10 @@ func startExtraMounts(t *testing.T, options bed.Options) *extraMounts {
 	options.Config = e.policy("host-directories")
 	e.suite = start(t, options)
 	bed.MountDisk(t, share, 1<<20)
-	for path, content := range map[string]string{"tools/tool": "the tool\n", "tools/second": "the second\n", "tools/sub/deep": "deep\n", "secret/key": "secret\n"} {
+	for path, content := range map[string]string{"tools/tool": "the tool\n", "tools/second": "the second\n", "tools/sub/deep": "deep\n", "secret": "secret\n"} {
 		bed.WriteFile(t, filepath.Join(filepath.Dir(e.tools), path), content, 0o666)
 	}
-	for name, target := range map[string]string{"away": "../secret/key", "within": "sub/deep"} {
+	for name, target := range map[string]string{"away": "../secret", "within": "sub/deep"} {
 		testutil.NoError(t, os.Symlink(target, filepath.Join(e.tools, name)))
 	}
 	return e
@@ -47,25 +46,10 @@ func (e *extraMounts) policy(sources string) string {
 	return fmt.Sprintf("extraMounts:\n  sources: %s\n  hostDirectories: [%s]\n  destinations: [/usr/lib/wsl/lib, /srv/tools]\n  max: 3\n%s", sources, e.tools, e.more)
 }
 
-// setPolicy changes extraMounts.sources and waits until the change is in force.
-func (e *extraMounts) setPolicy(t *testing.T, sources string) {
-	t.Helper()
-	e.Configure(t, e.policy(sources), nil)
-}
-
-// refusal is a request for files that is refused, and parts of the error.
-type refusal struct {
-	list  string
-	parts []string
-}
-
-// refusals returns requests that the node refuses, by name.
-func (e *extraMounts) refusals() map[string]refusal {
-	return map[string]refusal{
-		"elsewhere":  {filepath.Dir(e.tools) + "/secret/key", []string{"secret/key", "extraMounts"}},
-		"missing":    {e.tools + "/nothing", []string{"no such file"}},
-		"one-of-two": {e.tools + "/tool\n" + e.tools + "/away", []string{"tools/away"}},
-	}
+// refused returns a request for a file that the node allows and one that leads out, and parts of the error. Unit tests
+// have the other reasons.
+func (e *extraMounts) refused() (list string, parts []string) {
+	return e.tools + "/tool\n" + e.tools + "/away", []string{"tools/away", decision.ExtraMountsAnnotation}
 }
 
 // granted returns a request with each allowed form of an entry, and the content of the
@@ -143,21 +127,14 @@ func TestExtraMounts(t *testing.T) {
 	})
 
 	t.Run("what is not allowed", func(t *testing.T) {
-		mark := e.Kubelet.Mark()
-		pods := map[string]string{}
-		for name, row := range e.refusals() {
-			pods[name] = e.Apply(t, extraMountsPod("not-"+name, key, row.list))
+		list, parts := e.refused()
+		pod := e.Apply(t, extraMountsPod("refused", key, list))
+		bed.MustContain(t, "the event", e.WaitNotStarted(t, pod, "main", 0), append(parts, `container "main" of pod default/`+pod)...)
+		e.MustNotRun(t, pod)
+		if slices.Contains(e.bound(t), pod+"-"+bed.Name) {
+			t.Errorf("an allocation is bound to the refused container of %s", pod)
 		}
-		for name, row := range e.refusals() {
-			pod := pods[name]
-			message := e.WaitNotStarted(t, pod, "main", mark)
-			bed.MustContain(t, "the event of "+name, message, append(row.parts, key, `container "main" of pod default/`+pod)...)
-			e.MustNotRun(t, pod)
-			if slices.Contains(e.bound(t), pod+"-"+bed.Name) {
-				t.Errorf("an allocation is bound to the refused container of %s", name)
-			}
-		}
-		e.Remove(t, slices.Collect(maps.Values(pods))...)
+		e.Remove(t, pod)
 		next := e.RunPod(t, bed.GPUPod("next", 1))
 		if !slices.Contains(e.bound(t), next+"-"+bed.Name) {
 			t.Errorf("no record is bound to pod %s, so that nothing was seen before", next)
@@ -165,17 +142,14 @@ func TestExtraMounts(t *testing.T) {
 	})
 
 	t.Run("another policy holds for the next container", func(t *testing.T) {
-		for _, sources := range []string{"none", "driver-store"} {
-			e.setPolicy(t, sources)
-			mark := e.Kubelet.Mark()
-			pod := e.Apply(t, extraMountsPod("policy", decision.ExtraMountsAnnotation, e.tools+"/tool"))
-			bed.MustContain(t, "the event with "+sources, e.WaitNotStarted(t, pod, "main", mark), "default/"+pod)
-			// The allocation can still be used.
-			e.setPolicy(t, "host-directories")
-			e.SyncPods(t, pod)
-			e.WaitRunning(t, pod)
-			e.mustSee(t, map[string]string{"/usr/lib/wsl/lib/tool": "the tool"}, e.inPod(t, pod, "main"))
-		}
+		e.Configure(t, e.policy("none"), nil)
+		pod := e.Apply(t, extraMountsPod("policy", key, e.tools+"/tool"))
+		bed.MustContain(t, "the event", e.WaitNotStarted(t, pod, "main", 0), "default/"+pod)
+		// The allocation can still be used.
+		e.Configure(t, e.policy("host-directories"), nil)
+		e.SyncPods(t, pod)
+		e.WaitRunning(t, pod)
+		e.mustSee(t, map[string]string{"/usr/lib/wsl/lib/tool": "the tool"}, e.inPod(t, pod, "main"))
 	})
 }
 
@@ -193,7 +167,6 @@ func TestStandaloneExtraMounts(t *testing.T) {
 		}
 		return out
 	})
-	for name, row := range e.refusals() {
-		e.mustRefuse(t, "refused-"+name, with(row.list), append(row.parts, decision.ExtraMountsAnnotation)...)
-	}
+	list, why := e.refused()
+	e.mustRefuse(t, "refused", with(list), why...)
 }

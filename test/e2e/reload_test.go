@@ -63,7 +63,8 @@ func (s *reloaded) testBadFiles(t *testing.T) {
 		`directx_config_reloads_total{result="refused"}`: before + 1,
 		"directx_config_last_reload_successful":          0,
 	})
-	s.served(t, bed.Display, 1)
+	pod, _ := s.served(t, bed.Display, 1)
+	s.Crash(t, pod, "main")
 	// The pod lives until the advertiser has found it among the kubelet's, a second after
 	// the allocation. Its record would not end with it otherwise.
 	bed.Never(t, 2*time.Second, "something of a bad file is in force", func() error {
@@ -102,27 +103,20 @@ func (s *reloaded) testRename(t *testing.T) {
 	}
 }
 
-// TestUnreadablePolicy starts containers while the configuration file is bad, so that the last node
-// policy stays in force, and while the policy cannot be read.
+// TestUnreadablePolicy has a policy that cannot be read, which permits nothing.
 func TestUnreadablePolicy(t *testing.T) {
 	s := start(t, bed.Options{
 		Inventory: bed.NewInventory(2, 0), Config: "replicas: 4", Offered: map[string]int{bed.Display: 8},
 	})
-	before, _ := s.served(t, bed.Display, 1)
-	s.ConfigureInvalid(t, "replicas: 0")
-	after, _ := s.served(t, bed.Display, 2)
-	s.Crash(t, before, "main")
-	s.CheckDevices(t)
-
-	// A policy that cannot be read permits nothing.
+	pod, _ := s.served(t, bed.Display, 2)
 	path := policy.Path(s.StateDir)
 	good := string(bed.ReadFile(t, path))
 	bed.WriteFile(t, path, good[:len(good)/2], 0o600)
 	mark := s.Kubelet.Mark()
-	s.KillContainer(t, s.Look(t, after, "main"))
-	bed.MustContain(t, "the event of a container without a policy", s.WaitNotStarted(t, after, "main", mark), path)
+	s.KillContainer(t, s.Look(t, pod, "main"))
+	bed.MustContain(t, "the event of a container without a policy", s.WaitNotStarted(t, pod, "main", mark), path)
 	s.Configure(t, "replicas: 5", map[string]int{bed.Display: 10})
-	s.SyncPods(t, after)
-	s.WaitRunning(t, after)
+	s.SyncPods(t, pod)
+	s.WaitRunning(t, pod)
 	s.CheckDevices(t)
 }

@@ -160,7 +160,7 @@ func (s *suite) testDeadShim(t *testing.T) {
 	const id = "dead-shim"
 	s.run(t, id, annotation("all")...)
 	view := s.client.View(t, id)
-	if shim := bed.FindShim(bed.DefaultNamespace, id); shim == 0 || syscall.Kill(shim, syscall.SIGKILL) != nil {
+	if shim := bed.FindShim(id); shim == 0 || syscall.Kill(shim, syscall.SIGKILL) != nil {
 		t.Fatalf("the shim cannot be killed: process %d", shim)
 	}
 	bed.Eventually(t, 20*time.Second, "nothing is left of the task", func() error {

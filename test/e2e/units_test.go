@@ -12,8 +12,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// bootUnits boots systemd in namespaces, with a changeable view of this machine's root directory, and prints what
-// the script check prints: bash -c bootUnits DIRECTORY PROGRAMS UNITS. DIRECTORY has the script.
+// bootUnits boots systemd in namespaces, with a changeable view of this machine's root directory, and runs a script
+// there: bash -c bootUnits PROGRAMS UNITS SCRIPT.
 const bootUnits = `set -e
 mount -t tmpfs tmpfs /mnt
 mkdir /mnt/upper /mnt/work /mnt/root
@@ -30,36 +30,26 @@ else
 	mkdir sys/fs/cgroup/systemd
 	mount -t cgroup -o none,name=systemd cgroup sys/fs/cgroup/systemd
 fi
-mkdir -p check var/lib/kubelet/device-plugins etc/directx-nri
-mount --bind "$0" check
+mkdir -p old var/lib/kubelet/device-plugins etc/directx-nri
 rm -rf etc/systemd/system/* var/lib/directx-nri
-cp "$1"/{directx-advertiser,directx-nri,dxctl} usr/local/bin
-cp "$2"/*.service etc/systemd/system
-mkdir old
-mount --make-rprivate /
-pivot_root . old
-umount -l /old
-mount --make-rshared /
-cat >/etc/systemd/system/docker.service <<END
+cp "$0"/{directx-advertiser,directx-nri,dxctl} usr/local/bin
+cp "$1"/*.service etc/systemd/system
+cat >etc/systemd/system/docker.service <<END
 [Service]
 Type=oneshot
 RemainAfterExit=yes
 ExecStart=test -s /run/cdi/directx-nri.yaml
 END
-cat >/etc/systemd/system/check.service <<END
-[Unit]
-SuccessAction=exit
-FailureAction=exit
-[Service]
-Type=oneshot
-ExecStart=bash -e /check/check
-StandardOutput=append:/check/output
-StandardError=append:/check/output
-END
-exec env -i container=test "PATH=$PATH" /lib/systemd/systemd --unit=check.service`
+mount --make-rprivate /
+pivot_root . old
+umount -l /old
+mount --make-rshared /
+{ status=0; bash -e -c "$2" || status=$?; systemctl exit $status; } &
+exec env -i container=test "PATH=$PATH" /lib/systemd/systemd --unit=basic.target --log-target=null`
 
-// checkUnits uses the units. It prints what is wrong.
+// checkUnits uses the units. It fails and prints what is wrong.
 const checkUnits = `
+until systemctl --quiet is-active basic.target; do sleep 0.1; done 2>/dev/null
 await() { # await COMMAND...: it succeeds within 20 seconds
 	for _ in {1..200}; do ! "$@" || return 0; sleep 0.1; done
 	echo "not within 20 seconds: $*"
@@ -105,14 +95,12 @@ test ! -e /run/cdi/directx-nri.yaml || { echo "the specification stays"; exit 1;
 // TestUnits uses the units in a systemd of their own.
 func TestUnits(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	testutil.NoError(t, os.WriteFile(filepath.Join(dir, "check"), []byte(checkUnits), 0o600))
 	root, err := filepath.Abs("../..")
 	testutil.NoError(t, err)
 	programs := cmp.Or(os.Getenv("DIRECTX_NRI_BIN"), filepath.Join(root, "bin"))
-	status, _, stderr := call(t, exec.CommandContext(t.Context(), "unshare", "--mount", "--pid", "--ipc", "--uts", "--cgroup", "--fork", "--kill-child",
-		"bash", "-c", bootUnits, dir, programs, filepath.Join(root, "deployments", "systemd")))
-	if said, err := os.ReadFile(filepath.Join(dir, "output")); status != 0 || len(said) > 0 {
-		t.Errorf("status %d\n%s%s (%v)", status, said, stderr, err)
+	status, stdout, stderr := call(t, exec.CommandContext(t.Context(), "unshare", "--mount", "--pid", "--ipc", "--uts", "--cgroup", "--fork", "--kill-child",
+		"bash", "-c", bootUnits, programs, filepath.Join(root, "deployments", "systemd"), checkUnits))
+	if status != 0 {
+		t.Errorf("status %d\n%s%s", status, stdout, stderr)
 	}
 }

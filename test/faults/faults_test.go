@@ -16,7 +16,6 @@ package faults
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	suite := bed.NodeSuite()
-	suite.Network = []netip.Addr{netip.MustParseAddr(bed.NodeAddress)}
+	suite.Network = true
 	os.Exit(suite.Main(m))
 }
 

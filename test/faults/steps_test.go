@@ -83,7 +83,7 @@ func (r *round) start(containerd2, apiPods, windows bool) {
 		Offered:        map[string]int{bed.Display: 2 * replicas, bed.Compute: replicas},
 	})
 	r.lastFault = time.Now()
-	r.client = r.Client(r.t, bed.DefaultNamespace)
+	r.client = r.Client(r.t)
 	r.begin()
 }
 
