@@ -254,7 +254,7 @@ func checkShim(ctx context.Context, n nodeState) []finding {
 	if n.injection() != policy.InjectByShim {
 		return nil
 	}
-	kubernetes, remedy := n.setup() == setupKubernetes, "run 'dxctl runtime install', or for CDI 'dxctl cdi generate'"
+	kubernetes, remedy := n.setup() == setupKubernetes, "run 'dxctl runtime install', or for CDI 'dxctl cdi generate --file "+n.cdiFile+"'"
 	if kubernetes {
 		remedy = "see the log of directx-advertiser"
 	}

@@ -40,7 +40,7 @@ Fails if no GPU works.`,
 			printFindings(c.OutOrStdout(), append(gpus, findLibraries(directories, libraries)...))
 			if !slices.ContainsFunc(gpus, func(f finding) bool { return f.mark == markPassed }) {
 				err = cmp.Or(err, errlog.WithRemedy(fmt.Errorf("none of %d GPUs works here", len(gpus)),
-					"request one in the limits of the container; if it works on the node, the container lacks files of the driver"))
+					"give the container one, in the limits of its pod or with docker run --device; if it works on the node, the container lacks files of the driver"))
 			}
 			return err
 		},
