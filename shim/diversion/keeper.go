@@ -47,12 +47,22 @@ func NewKeeper(dir, newFile string) *Keeper {
 }
 
 // Ensure makes the diversion with the first call, and makes it again with later calls when it is not whole.
-// After several repairs, the error matches [ErrContested], and Ensure changes nothing until [Keeper.Undo].
+// After several repairs, the error matches [ErrContested], and Ensure changes nothing until [Keeper.Undo]. While our
+// shim is gone and cannot be placed, the real one is put back, because no container starts without either.
 func (k *Keeper) Ensure(ctx context.Context) error {
 	if err := k.open(); err != nil {
 		return err
 	}
 	k.follow(ctx)
+	err := k.install(ctx)
+	if err != nil && errors.Is(k.diversion.Check(), ErrInterrupted) {
+		_, removeErr := k.diversion.Remove(ctx)
+		err = errors.Join(err, removeErr)
+	}
+	return err
+}
+
+func (k *Keeper) install(ctx context.Context) error {
 	if k.installed {
 		err := k.diversion.Check()
 		if err == nil {
@@ -89,7 +99,7 @@ func (k *Keeper) Undo(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	k.installed, k.repairs = false, 0
+	k.installed, k.repairs, k.testErr = false, 0, nil
 	_, err := k.diversion.Remove(ctx)
 	return err
 }
@@ -106,7 +116,7 @@ func (k *Keeper) follow(ctx context.Context) {
 	k.containerd = now
 	if before != "" && !winpath.Equal(now, before) {
 		_, _ = k.diversion.Remove(ctx) // That containerd does not run any more.
-		k.diversion, k.installed, k.repairs = New(now), false, 0
+		k.diversion, k.installed, k.repairs, k.testErr = New(now), false, 0, nil
 	}
 }
 
