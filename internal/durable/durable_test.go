@@ -7,9 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,31 +104,6 @@ func TestReplaceErrorIsStable(t *testing.T) {
 			t.Errorf("%v, then %v", first, second)
 		}
 	}
-}
-
-func TestCreateHasOneWinner(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "file")
-	var winners atomic.Int32
-	var winner atomic.Value
-	var group sync.WaitGroup
-	for i := range 16 {
-		group.Go(func() {
-			content := "writer " + strconv.Itoa(i)
-			err := Create(path, []byte(content), 0o600)
-			if err == nil {
-				winners.Add(1)
-				winner.Store(content)
-			} else if !errors.Is(err, fs.ErrExist) {
-				t.Errorf("error %v does not match fs.ErrExist", err)
-			}
-		})
-	}
-	group.Wait()
-	if winners.Load() != 1 {
-		t.Fatalf("%d writers succeeded, want 1", winners.Load())
-	}
-	onlyFile(t, path, winner.Load().(string)) //nolint:forcetypeassert // Stored above.
 }
 
 func TestReadLimit(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	quiet "github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -61,29 +59,5 @@ func TestConfigMetrics(t *testing.T) {
 		if series := strings.Count(got, "directx_node_info{"); series > 1 {
 			t.Errorf("%s: %d series of directx_node_info", name, series)
 		}
-	}
-}
-
-func TestLint(t *testing.T) {
-	t.Parallel()
-	m := New("p", "v")
-	m.CollectNode(func(n NodeMetrics) {
-		n.Registered.WithLabelValues("r").Set(1)
-		n.Replicas.WithLabelValues("r", "g").Set(1)
-		n.InUse.WithLabelValues("r", "g").Set(1)
-	})
-	m.Allocations.WithLabelValues("r").Inc()
-	m.AllocationFailures.WithLabelValues("r", "x").Inc()
-	m.StartChecks.WithLabelValues("r", "passed").Observe(0)
-	m.Hooks.WithLabelValues().Observe(0)
-	m.Refusals.WithLabelValues("x").Inc()
-	m.ConfigApplied()
-	m.SetNodeInfo("o", "a", "f", "i")
-	problems, err := testutil.GatherAndLint(m.registry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
 }

@@ -9,9 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/pci"
@@ -89,26 +86,6 @@ func TestReadRefuses(t *testing.T) {
 			}
 		})
 	}
-}
-
-func FuzzRead(f *testing.F) {
-	valid, err := json.Marshal(policyFile{format, example()})
-	testutil.NoError(f, err)
-	for _, seed := range [][]byte{valid, valid[:100], []byte(`{"format":3}`), []byte(`[]`), nil} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := decode(data)
-		if err != nil {
-			return
-		}
-		again, err := json.Marshal(policyFile{format, p})
-		testutil.NoError(t, err)
-		back, err := decode(again)
-		if diff := cmp.Diff(p, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
-			t.Fatalf("%s: %v, %s", again, err, diff)
-		}
-	})
 }
 
 // A policy that is known to be lost is not replaced by the defaults.

@@ -74,9 +74,9 @@ func TestDevicesVariableHasTheFacts(t *testing.T) {
 	devices := []discovery.Device{
 		{
 			LocationPath: "PCIROOT(0)#PCI(1B00)", LUID: 0xC2F5, UUID: uuid0, Description: `NVIDIA "T4" <a>`,
-			BusNumber: new(uint32(0x11B)), Address: new(uint32(3<<16 | 1)),
+			BusNumber: new(uint32(0xFF00011B)), Address: new(uint32(3<<16 | 1)),
 		},
-		{InstanceID: "x"},
+		{Address: new(uint32)}, // The bus is unknown.
 	}
 	got := visibilityHints("windows", devices, nil)
 	if len(got) != 1 {

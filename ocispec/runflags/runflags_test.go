@@ -1,7 +1,6 @@
 package runflags
 
 import (
-	"encoding/csv"
 	"errors"
 	"slices"
 	"strings"
@@ -94,7 +93,9 @@ func TestWhatHasNoFlag(t *testing.T) {
 		"a node with a colon":       {nerdctl, "linux", linuxEdits("/dev/pci-0:1", "/dev/pci-0:1", "c", "/a"), "colon"},
 		"a library with a comma":    {nerdctl, "linux", linuxEdits("/dev/a", "/dev/a", "c", "/x,y.so"), "comma"},
 		"a library with a colon":    {nerdctl, "linux", linuxEdits("/dev/a", "/dev/a", "c", "/x:y.so"), "colon"},
+		"a library with a quote":    {nerdctl, "linux", linuxEdits("/dev/a", "/dev/a", "c", `/x"y.so`), "quotation mark"},
 		"no directory of a drive":   {nerdctl, "windows", windowsEdits(location, `\\server\share\a.dll`, system32+"a.dll"), `\\server\share\a.dll`},
+		"a file with a colon":       {nerdctl, "windows", windowsEdits(location, store+"a:b.dll", system32+"a.dll"), "a:b.dll"},
 		"a control character":       {both, "linux", linuxEdits("/dev/a", "/dev/a", "c", "/x\ny.so"), `"`},
 		"a control character again": {both, "windows", windowsEdits("PCI\n", store+"a.dll", system32+"a.dll"), `"`},
 	} {
@@ -109,39 +110,4 @@ func TestWhatHasNoFlag(t *testing.T) {
 			}
 		}
 	}
-}
-
-// FuzzMounts reads flags as the programs do: a mount that they would read differently is refused.
-func FuzzMounts(f *testing.F) {
-	for _, name := range []string{"nvcuda.dll", "a,b", `a"b`, " a", "a=b", "a:b", `a\b`, "ä", "\r", "a\n", ""} {
-		f.Add(name, name)
-	}
-	f.Fuzz(func(t *testing.T, source, destination string) {
-		value := func(program string, os string, m specs.Mount) (string, bool) {
-			flags, err := Flags(program, os, ocispec.Edits{Mounts: []specs.Mount{m}}, resolve)
-			if err != nil {
-				return "", false
-			}
-			return flags[1], true
-		}
-		m := specs.Mount{Type: "bind", Source: "/" + source, Destination: "/" + destination, Options: []string{"rbind", "ro"}}
-		if value, ok := value(Ctr, "linux", m); ok {
-			fields, err := csv.NewReader(strings.NewReader(value)).Read()
-			if want := []string{"type=bind", "src=" + m.Source, "dst=" + m.Destination, "options=rbind:ro"}; err != nil || !slices.Equal(fields, want) {
-				t.Errorf("ctr reads %s as %q, %v, want %q", value, fields, err, want)
-			}
-		}
-		if value, ok := value(Nerdctl, "linux", m); ok {
-			fields := strings.Split(value, ",")
-			if len(fields) != 5 || fields[1] != "src="+m.Source || fields[2] != "dst="+m.Destination || strings.Count(value, ":") > 0 {
-				t.Errorf("nerdctl: %s", value)
-			}
-		}
-		m = specs.Mount{Source: `C:\` + source, Destination: `C:\` + destination}
-		if value, ok := value(Nerdctl, "windows", m); ok {
-			if want := m.Source + ":" + m.Destination + ":ro"; value != want || strings.Count(value, ":") != 4 {
-				t.Errorf("nerdctl: %s", value)
-			}
-		}
-	})
 }

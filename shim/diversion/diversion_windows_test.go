@@ -1,10 +1,7 @@
 package diversion
 
 import (
-	"bytes"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,57 +12,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
-
-// runArgument makes a copy of this program run until its standard input ends.
-const runArgument = "--run-in-tests"
-
-func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == runArgument {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		return
-	}
-	m.Run()
-}
-
-// start runs the program at path until end is called.
-func start(t *testing.T, path string) (end func()) {
-	t.Helper()
-	command := exec.CommandContext(t.Context(), path, runArgument)
-	stdin, err := command.StdinPipe()
-	testutil.NoError(t, err, command.Start())
-	return func() { testutil.NoError(t, stdin.Close(), command.Wait()) }
-}
-
-// TestProgramsRun: the diversion is made and undone while the programs run.
-func TestProgramsRun(t *testing.T) {
-	t.Parallel()
-	self, err := os.Executable()
-	testutil.NoError(t, err)
-	program, err := os.ReadFile(self)
-	testutil.NoError(t, err)
-	mark := []byte("our shim")
-	n := newNode(t, string(program)+"runhcs", "")
-	n.isOurs = func(path string) (bool, error) {
-		data, err := os.ReadFile(path)
-		return bytes.HasSuffix(data, mark), err
-	}
-	endFirst := start(t, n.place())
-	n.install(string(program)+string(mark), true)
-	n.checks(nil)
-	endSecond := start(t, n.real())
-	endOurs := start(t, n.place())
-	n.install(string(program)+"new "+string(mark), true)
-	n.checks(nil)
-	endOurs()
-	n.remove(true)
-	n.checks(ErrNotDiverted)
-	endFirst()
-	endSecond()
-	n.remove(false)
-	if entries, err := os.ReadDir(n.dir); err != nil || len(entries) != 1 {
-		t.Errorf("left: %v, %v", entries, err)
-	}
-}
 
 func TestRenameAtBoot(t *testing.T) {
 	t.Parallel()
