@@ -52,17 +52,12 @@ func TestMatches(t *testing.T) {
 		{name: "driver too new", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{31, 0, 14, 9999}}}},
 		{name: "numbers, not text", match: policy.Match{DriverVersion: policy.DriverBounds{Min: policy.DriverVersion{4, 0, 0, 0}, Max: policy.DriverVersion{200, 0, 0, 0}}}, want: true},
 		{name: "unknown driver version without bounds", change: version(""), want: true},
-		{name: "unknown driver version, from", match: policy.Match{DriverVersion: policy.DriverBounds{Min: policy.DriverVersion{0, 0, 0, 1}}}, change: version("")},
 		{name: "unknown driver version, to", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{65535}}}, change: version("beta")},
 		{name: "a driver version of three parts is not known", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{65535}}}, change: version("535.104.5")},
-		{name: "a driver version with too large a part is not known", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{65535}}}, change: version("1.0.0.65536")},
 		{name: "no core compute", match: policy.Match{MachineLearningOnly: &no}, change: func(d *discovery.Device) { d.MachineLearningOnly = true }},
-		{name: "not integrated", match: policy.Match{Integrated: &no}, want: true},
 		{name: "integrated", match: policy.Match{Integrated: &yes}},
 		{name: "integrated, as required", match: policy.Match{Integrated: &yes}, change: func(d *discovery.Device) { d.Integrated = true }, want: true},
-		{name: "not detachable", match: policy.Match{Detachable: &no}, want: true},
 		{name: "detachable", match: policy.Match{Detachable: &no}, change: func(d *discovery.Device) { d.Detachable = true }},
-		{name: "one of two conditions", match: policy.Match{Vendors: []pci.Vendor{0x10DE}, DedicatedMemory: policy.MemoryBounds{Min: 32 << 30}}},
 	} {
 		d := t4()
 		if test.change != nil {

@@ -53,26 +53,17 @@ const displayKey = `{4d36e968-e325-11ce-bfc1-08002be10318}\`
 
 const g4dnStore = `C:\Windows\System32\DriverStore\FileRepository\nvgridsw_aws.inf_amd64_1b50ef32b191cff1`
 
-// g4dnValues are the driver key's values of a T4 in an AWS g4dn node, in the INF's order.
+// g4dnValues are some of the driver key's values of a T4 in an AWS g4dn node, in the INF's order.
 func g4dnValues() []win32.RegistryValue {
 	const new64, new32 = "CopyToVmWhenNewer", "CopyToVmWhenNewerWow64"
 	umd := g4dnStore + `\nvldumdx.dll`
 	return []win32.RegistryValue{
 		multi("", "UserModeDriverName", umd, umd, umd, umd),
 		multi(new64, "file08", "vulkan-1-x64.dll", "vulkan-1.dll"),
-		multi(new64, "file01", "nvcudadebugger.dll"),
 		multi(new64, "file02", "nvcuda_loader64.dll", "nvcuda.dll"),
-		multi(new64, "file03", "nvcuvid64.dll", "nvcuvid.dll"),
 		multi(new64, "file04", "nvEncodeAPI64.dll", ""),
-		{Subkey: new64, Name: "file05", Type: regString, Data: utf16le("nvapi64.dll\x00")},
-		multi(new64, "file06", "nvml_loader.dll", "nvml.dll"),
-		multi(new64, "file07", "OpenCL64.dll", "OpenCL.dll"),
 		multi(new32, "file01", "nvcuda_loader32.dll", "nvcuda.dll"),
-		multi(new32, "file02", "nvcuvid32.dll", "nvcuvid.dll"),
-		multi(new32, "file03", "nvEncodeAPI.dll"),
 		multi(new32, "file04", "nvapi.dll"),
-		multi(new32, "file05", "OpenCL32.dll", "OpenCL.dll"),
-		multi(new32, "file06", "vulkan-1-x86.dll", "vulkan-1.dll"),
 	}
 }
 

@@ -370,20 +370,6 @@ func TestEndOrder(t *testing.T) {
 	}
 }
 
-func TestRecordErrors(t *testing.T) {
-	t.Parallel()
-	r := openRecorder(t, filepath.Join(t.TempDir(), "records"))
-	replicas := []Replica{{ID: "gpu-0", InstanceID: "gpu"}}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := r.Record(ended, Record{Resource: display, Replicas: replicas}); !errors.Is(err, context.Canceled) {
-		t.Errorf("with an ended context: error %v", err)
-	}
-	if left := recordIDs(t, r); left != nil {
-		t.Errorf("records are left: %v", left)
-	}
-}
-
 // TestLeftovers: a new recorder removes temporary files, and bindings without a record, and keeps the others.
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
@@ -534,5 +520,8 @@ func TestList(t *testing.T) {
 	cancel()
 	if _, _, err := store.List(ended); !errors.Is(err, context.Canceled) {
 		t.Errorf("with an ended context: %v", err)
+	}
+	if _, err := r.Record(ended, Record{Resource: display}); !errors.Is(err, context.Canceled) {
+		t.Errorf("record with an ended context: %v", err)
 	}
 }

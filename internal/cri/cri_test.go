@@ -145,17 +145,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestBypassesShim(t *testing.T) {
-	t.Parallel()
-	for version, want := range map[string]bool{
-		"v1.7.35": false, "v2.0.0": true, "v2.0.5": true, "2.0.4": true, "v2.0.0-rc.1": true, "v2.0.6": false, "v2.0.10": false, "v2.1.0": false, "": false,
-	} {
-		if got := BypassesShim(version); got != want {
-			t.Errorf("%q: %t", version, got)
-		}
-	}
-}
-
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	hyperV := Handler{Name: "hv", RuntimeType: runhcs, Options: Options{SandboxIsolation: 1}}
@@ -191,14 +180,18 @@ func TestResolveInjection(t *testing.T) {
 		want        policy.Injection
 	}{
 		{policy.InjectAuto, "linux", "", policy.InjectByNRI},
-		{policy.InjectAuto, "windows", "v1.7.35", policy.InjectByShim},
-		{policy.InjectAuto, "windows", "v2.0.4", policy.InjectByKubelet},
-		{policy.InjectAuto, "windows", "v2.0.6", policy.InjectByShim},
 		{policy.InjectByShim, "windows", "v2.0.4", policy.InjectByShim},
 		{policy.InjectByKubelet, "linux", "", policy.InjectByKubelet},
 	} {
 		if got := ResolveInjection(test.configured, test.os, test.version); got != test.want {
 			t.Errorf("%+v: %s", test, got)
+		}
+	}
+	for version, bypasses := range map[string]bool{
+		"v1.7.35": false, "v2.0.0": true, "v2.0.5": true, "2.0.4": true, "v2.0.0-rc.1": true, "v2.0.6": false, "v2.0.10": false, "v2.1.0": false, "": false,
+	} {
+		if got := ResolveInjection(policy.InjectAuto, "windows", version); (got == policy.InjectByKubelet) != bypasses || !bypasses && got != policy.InjectByShim {
+			t.Errorf("auto on Windows with containerd %q: %s", version, got)
 		}
 	}
 }

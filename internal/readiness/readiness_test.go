@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
@@ -152,22 +151,4 @@ func TestServeRecovers(t *testing.T) {
 	}
 	cancel()
 	testutil.NoError(t, <-ended)
-}
-
-func TestServeCanceledAtOnce(t *testing.T) {
-	t.Parallel()
-	dir := testutil.ShortDir(t)
-	for range 200 {
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- Serve(ctx, dir, nil, testutil.Quiet()) }()
-		for len(done) == 0 {
-			if _, err := os.Lstat(filepath.Join(dir, socketName)); err == nil {
-				break
-			}
-			runtime.Gosched()
-		}
-		cancel()
-		testutil.NoError(t, <-done)
-	}
 }

@@ -105,10 +105,3 @@ func TestAdapters(t *testing.T) {
 		}
 	}
 }
-
-func TestWindowsVersion(t *testing.T) {
-	t.Parallel()
-	if v, want := WindowsVersion(), fmt.Sprint("Windows build ", WindowsBuild()); !strings.HasPrefix(v, want) {
-		t.Errorf("%s, want %s first", v, want)
-	}
-}
