@@ -267,35 +267,6 @@ func TestWhichRecordsHaveEnded(t *testing.T) {
 	}
 }
 
-func TestBoundRecordEndsOlderOnes(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, dir)
-	old := record(t, r, "gpu-0", "gpu-1")
-	bind(t, dir, old, "pod-a", "main")
-	// The kubelet allocates one of the two again.
-	next := record(t, r, "gpu-1")
-	if diff := cmp.Diff([]ID{old, next}, recordIDs(t, r)); diff != "" {
-		t.Fatalf("after the newer record was written (-want +got):\n%s", diff)
-	}
-	bind(t, dir, next, "pod-b", "main")
-	if diff := cmp.Diff([]ID{next}, recordIDs(t, r)); diff != "" {
-		t.Fatalf("after a different pod presented it (-want +got):\n%s", diff)
-	}
-	if _, err := OpenStore(dir).readRecord(old); !errors.Is(err, ErrNotFound) {
-		t.Errorf("ended record: error %v, want ErrNotFound", err)
-	}
-	if files, err := os.ReadDir(dir); err != nil || len(files) != 3 {
-		t.Errorf("%d files, %v; want the record, its binding and the lock", len(files), err)
-	}
-	for range 2 {
-		testutil.NoError(t, r.End(next))
-	}
-	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 || recordIDs(t, r) != nil {
-		t.Errorf("%d files, %v; want the lock", len(files), err)
-	}
-}
-
 // TestRecorderWaitsForLock starts a new process before the old one has ended, as an update does.
 func TestRecorderWaitsForLock(t *testing.T) {
 	t.Parallel()
@@ -367,6 +338,10 @@ func TestEndOrder(t *testing.T) {
 	testutil.CheckError(t, "end", r.End(id), path)
 	if !durable.Exists(r.store.path(id, bindingSuffix)) {
 		t.Error("the binding is gone")
+	}
+	testutil.NoError(t, os.RemoveAll(path), r.End(id))
+	if durable.Exists(r.store.path(id, bindingSuffix)) {
+		t.Error("the binding is left")
 	}
 }
 

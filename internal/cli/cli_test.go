@@ -62,8 +62,6 @@ func TestCommands(t *testing.T) {
 		"help":                {[]string{"help", "group", "one"}, 0, help + " group one", ""},
 		"too many arguments":  {[]string{"group", "two", "a", "b"}, 2, "", "prog: accepts at most 1 arg(s), received 2\nTry 'prog group two --help'.\n"},
 		"two errors":          {[]string{"group", "three"}, 1, "", "prog: a\nprog: b\n"},
-		"argument":            {[]string{"group", "one", "x"}, 2, "", "prog: unknown command \"x\" for \"prog group one\"\nTry 'prog group one --help'.\n"},
-		"unknown flag":        {[]string{"group", "one", "--x"}, 2, "", "prog: unknown flag: --x\nTry 'prog group one --help'.\n"},
 		"choice":              {[]string{"group", "one", "--color", "red"}, 0, "", ""},
 		"no choice":           {[]string{"group", "one", "--color", "gold"}, 2, "", "prog: invalid argument \"gold\" for \"--color\" flag: want one of blue, green, red\nTry 'prog group one --help'.\n"},
 		"completed choice":    {[]string{"__complete", "group", "one", "--color", ""}, 0, "blue\ngreen\nred\n:4\n", "Completion ended with directive: ShellCompDirectiveNoFileComp\n"},

@@ -123,16 +123,13 @@ func serve(t *testing.T, service runtime.RuntimeServiceServer) (socket string) {
 
 func TestLoad(t *testing.T) {
 	t.Parallel()
-	socket := serve(t, runtimeService{})
-	for _, address := range []string{socket, "unix://" + socket, "unix:" + socket} {
-		loaded, err := ReadConfig(t.Context(), address)
-		want := Config{Default: "runc", Version: "v2.4.2", Handlers: []Handler{
-			{Name: "hv", RuntimeType: runhcs, Sandboxer: "podsandbox", Options: Options{SandboxIsolation: 1}},
-			{Name: "runc", RuntimeType: runc, RuntimePath: "/x/containerd-shim-directx-v1", SandboxMode: "shim", Sandboxer: "shim", Options: Options{BinaryName: "/x/crun"}},
-		}}
-		if diff := cmp.Diff(want, loaded); err != nil || diff != "" {
-			t.Errorf("%s: %v (-want +got):\n%s", address, err, diff)
-		}
+	loaded, err := ReadConfig(t.Context(), serve(t, runtimeService{}))
+	want := Config{Default: "runc", Version: "v2.4.2", Handlers: []Handler{
+		{Name: "hv", RuntimeType: runhcs, Sandboxer: "podsandbox", Options: Options{SandboxIsolation: 1}},
+		{Name: "runc", RuntimeType: runc, RuntimePath: "/x/containerd-shim-directx-v1", SandboxMode: "shim", Sandboxer: "shim", Options: Options{BinaryName: "/x/crun"}},
+	}}
+	if diff := cmp.Diff(want, loaded); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
 

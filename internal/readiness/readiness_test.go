@@ -128,9 +128,6 @@ func TestServeSocketInUse(t *testing.T) {
 	if err := Serve(t.Context(), dir, nil, testutil.Quiet()); !errors.Is(err, localgrpc.ErrInUse) {
 		t.Errorf("second server: %v", err)
 	}
-	if err := CheckPlugin(t.Context(), dir); err != nil {
-		t.Errorf("the first server is gone: %v", err)
-	}
 }
 
 // TestServeRecovers: the plugin stays up when its directory cannot be used, and its socket

@@ -373,7 +373,4 @@ func TestDriverFiles(t *testing.T) {
 			t.Errorf("%s: %+v, skipped %v, error %v; want %d files", name, edits, skipped, err, test.want)
 		}
 	}
-	if len(gpu.System32) != 2 {
-		t.Errorf("the device was changed: %+v", gpu)
-	}
 }
