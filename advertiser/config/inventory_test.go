@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -163,29 +162,4 @@ func TestParseInventoryRefuses(t *testing.T) {
 			t.Errorf("%s: got %v", name, devices)
 		}
 	}
-}
-
-func FuzzParseInventory(f *testing.F) {
-	for _, seed := range []string{
-		"", inventoryHead, device("display: true"), device("driver: {version: '31.0', storePath: 'C:\\d'}", "runtimeFiles: {system32: [a.dll, {source: b, destination: c}]}"),
-		device("linux: {deviceNodes: [/dev/dxg], libraries: [{source: /a, destination: /b}]}"),
-		device("luid: 0x1_0x2", "uuid: GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "pciAddress: '0000:1B:00.0'"),
-		inventoryHead + "- &a {instanceID: a}\n- *a\n", inventoryHead + "- {instanceID: a, <<: {display: true}}\n", device("locationPath: PCIROOT(0)#PCI(1B00)", "numaNode: 3", "health: {reason: x}"),
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		devices, err := ParseInventory(data)
-		if err != nil {
-			return
-		}
-		stateDir := t.TempDir()
-		testutil.NoError(t, node.CompiledInventory(stateDir).Write(devices))
-		for _, d := range devices {
-			found, err := node.CompiledInventory(stateDir).Find(t.Context(), []string{d.InstanceID})
-			if err != nil || !cmp.Equal(found, []discovery.Device{d}) {
-				t.Fatalf("%q: %v\n%s", d.InstanceID, err, cmp.Diff([]discovery.Device{d}, found))
-			}
-		}
-	})
 }
