@@ -2,6 +2,7 @@ package pnp
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ func driverStore(p Properties) (dir, note string, err error) {
 	dir = winpath.Clean(p.PackageDir)
 	driverDirs := userModeDirs(p.Values)
 	if len(driverDirs) == 0 && strings.Contains(discovery.NormalizeID(p.InstanceID), virtualRender) {
-		return "", "it is a GPU of the Hyper-V host, and Windows does not report which directory of HostDriverStore has its driver: containers get none of the driver's files", nil
+		return "", "", errors.New("it is a GPU of the Hyper-V host, and Windows does not report which directory of HostDriverStore has its driver: describe it in an inventory that has the directory")
 	}
 	isDir := func(d string) bool { return winpath.Equal(d, dir) }
 	if winpath.IsAbs(dir) && (len(driverDirs) == 0 || slices.ContainsFunc(driverDirs, isDir)) {

@@ -37,7 +37,7 @@ func TestDriverStore(t *testing.T) {
 			p:    Properties{InstanceID: guestGPU, PackageDir: repo + "vrd.inf_amd64_1", Values: driver(hostStore + `\nvldumdx.dll`)},
 			want: hostStore, note: "its INF is in",
 		},
-		"guest of Hyper-V, no driver": {p: Properties{InstanceID: guestGPU, PackageDir: repo + "vrd.inf_amd64_1"}, note: "which directory of HostDriverStore"},
+		"guest of Hyper-V, no driver": {p: Properties{InstanceID: guestGPU, PackageDir: repo + "vrd.inf_amd64_1"}, err: "which directory of HostDriverStore"},
 		"neither":                     {p: Properties{PackageDirErr: failed}, err: "not implemented"},
 		"INF in a relative directory": {p: Properties{PackageDir: `DriverStore\x`}, err: "reinstall"},
 		"driver on a share":           {p: Properties{Values: driver(`\\server\c$\Windows\System32\DriverStore\FileRepository\x\u.dll`)}, err: "reinstall"},
