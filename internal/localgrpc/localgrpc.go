@@ -138,7 +138,8 @@ func (l *Listener) Close() error {
 	return errors.Join(removeErr, l.UnixListener.Close())
 }
 
-// removeStale removes a socket on which no process accepts connections.
+// removeStale removes a socket on which no process listens. Another error than a refused connection does not show
+// that: a process can have too many connections to accept this one, or this process too many open files.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&fs.ModeSocket == 0 {
@@ -146,8 +147,14 @@ func removeStale(ctx context.Context, path string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	if conn, err := new(net.Dialer).DialContext(ctx, "unix", path); err == nil {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
 		return errors.Join(ErrInUse, conn.Close())
+	case errors.Is(err, errRefused):
+		return durable.Remove(path)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
 	}
-	return durable.Remove(path)
+	return err
 }

@@ -142,6 +142,24 @@ func TestListen(t *testing.T) {
 	}
 }
 
+// TestListenKeepsUnprobedSocket: whether a process listens is unknown if it cannot be asked.
+func TestListenKeepsUnprobedSocket(t *testing.T) {
+	t.Parallel()
+	needsUnixSockets(t)
+	path := filepath.Join(testutil.ShortDir(t), "s.sock")
+	theirs, err := Listen(t.Context(), path)
+	testutil.NoError(t, err)
+	defer func() { _ = theirs.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if l, err := Listen(ctx, path); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, error %v, want %v", l, err, context.Canceled)
+	}
+	if !theirs.Intact() {
+		t.Error("the socket of a live process was removed")
+	}
+}
+
 func TestListenOnTooLongPath(t *testing.T) {
 	t.Parallel()
 	_, err := Listen(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("x", 108)))

@@ -8,6 +8,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
+// errRefused is the error of a connection to a socket on which no process listens. [syscall.ECONNREFUSED] is another
+// number on Windows.
+const errRefused = windows.WSAECONNREFUSED
+
 func dialPipe(ctx context.Context, path string) (net.Conn, error) {
 	return winio.DialPipeContext(ctx, path)
 }
