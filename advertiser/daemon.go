@@ -84,7 +84,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// removeTemps removes the temporary files that an earlier process has left. The recorder does so in its directory.
+// removeTemps removes old temporary files, which an earlier process has left. The recorder does so in its directory.
 func (d *Daemon) removeTemps() {
 	dirs := []string{d.compiler.StateDir}
 	if d.options.LabelsFile != "" {

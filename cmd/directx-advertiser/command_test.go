@@ -118,8 +118,10 @@ func TestMetricsAndHealth(t *testing.T) {
 	// A process that was killed has left files.
 	leftovers := []string{filepath.Join(p.dir, ".directx-nri-tmp-1"), filepath.Join(p.stateDir, ".directx-nri-tmp-2")}
 	testutil.NoError(t, os.Mkdir(p.stateDir, 0o700))
+	hourAgo := time.Now().Add(-time.Hour)
 	for _, leftover := range leftovers {
 		p.write(leftover, "")
+		testutil.NoError(t, os.Chtimes(leftover, hourAgo, hourAgo))
 	}
 	p.start("--injection", "kubelet", "--labels-file", labels)
 	p.await("/healthz", 200, "ok")

@@ -345,7 +345,8 @@ func TestEndOrder(t *testing.T) {
 	}
 }
 
-// TestLeftovers: a new recorder removes temporary files, and bindings without a record, and keeps the others.
+// TestLeftovers: a new recorder removes old temporary files, and bindings without a record, and keeps the others,
+// such as the temporary file of a binding that the shim or the plugin writes now.
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
@@ -353,9 +354,12 @@ func TestLeftovers(t *testing.T) {
 	id := record(t, before, "gpu-0")
 	testutil.NoError(t, before.Close())
 	torn := string(NewID()) + recordSuffix
-	for _, name := range []string{torn, "README", ".directx-nri-tmp-1", string(NewID()) + bindingSuffix} {
+	const old, inFlight = ".directx-nri-tmp-1", ".directx-nri-tmp-2"
+	for _, name := range []string{torn, "README", old, inFlight, string(NewID()) + bindingSuffix} {
 		testutil.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
+	hourAgo := time.Now().Add(-time.Hour)
+	testutil.NoError(t, os.Chtimes(filepath.Join(dir, old), hourAgo, hourAgo))
 	if diff := cmp.Diff([]ID{id}, recordIDs(t, openRecorder(t, dir))); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
@@ -365,7 +369,7 @@ func TestLeftovers(t *testing.T) {
 	for _, file := range files {
 		names = append(names, file.Name())
 	}
-	want := []string{lockName, string(id) + recordSuffix, torn, "README"}
+	want := []string{lockName, string(id) + recordSuffix, torn, "README", inFlight}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)

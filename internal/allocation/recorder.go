@@ -187,8 +187,7 @@ func (r *Recorder) readRecords(ctx context.Context) error {
 	return nil
 }
 
-// removeLeftovers removes temporary files, and the bindings of records that have ended. No other process writes
-// records, and a process whose temporary binding is removed tries again.
+// removeLeftovers removes old temporary files, and the bindings of records that have ended.
 func (r *Recorder) removeLeftovers() error {
 	err := durable.RemoveTemps(r.store.dir)
 	files, readErr := os.ReadDir(r.store.dir)

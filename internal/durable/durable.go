@@ -24,15 +24,21 @@ const (
 // was killed.
 func IsTemp(name string) bool { return strings.HasPrefix(name, tempPrefix) }
 
-// RemoveTemps removes the temporary files in dir, which need not exist. If another process writes a file there
-// now, its call fails with an error that matches [fs.ErrNotExist].
+// leftoverAge is the age from which a temporary file is not one of a program that runs.
+const leftoverAge = 10 * time.Minute
+
+// RemoveTemps removes the temporary files that killed programs have left in dir, which need not exist. Younger
+// ones stay, because a program may write them now.
 func RemoveTemps(dir string) error {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, file := range files {
-		if IsTemp(file.Name()) {
+		if !IsTemp(file.Name()) {
+			continue
+		}
+		if info, infoErr := file.Info(); infoErr == nil && time.Since(info.ModTime()) > leftoverAge {
 			err = errors.Join(err, Remove(filepath.Join(dir, file.Name())))
 		}
 	}
@@ -52,23 +58,8 @@ func Read(path string, limit int64) ([]byte, error) {
 // Replace writes data to path atomically and syncs the file and its directory. It removes what killed programs have
 // left there.
 func Replace(path string, data []byte, perm fs.FileMode) error {
-	removeLeftovers(filepath.Dir(path))
+	_ = RemoveTemps(filepath.Dir(path)) // A later call tries again.
 	return write(path, data, perm, true, replaceFile)
-}
-
-// leftoverAge is the age from which a temporary file is not one of a program that runs.
-const leftoverAge = time.Hour
-
-func removeLeftovers(dir string) {
-	entries, _ := os.ReadDir(dir)
-	for _, entry := range entries {
-		if !IsTemp(entry.Name()) {
-			continue
-		}
-		if info, err := entry.Info(); err == nil && time.Since(info.ModTime()) > leftoverAge {
-			_ = os.Remove(filepath.Join(dir, entry.Name())) // A later call tries again.
-		}
-	}
 }
 
 // ReplaceUnsynced is [Replace] without syncing, for a file that is not needed after a crash of the

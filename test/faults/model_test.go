@@ -693,7 +693,13 @@ func (r *round) checkLeaks() {
 		}
 		return nil
 	})
-	// Temporary files of a writer that was killed are removed by the next start.
+	// The next start removes temporary files of writers that were killed, when they are old.
+	temps, err := filepath.Glob(filepath.Join(paths.Allocations(r.StateDir), ".directx-nri-tmp-*"))
+	r.must(err)
+	hourAgo := time.Now().Add(-time.Hour)
+	for _, temp := range temps {
+		r.must(os.Chtimes(temp, hourAgo, hourAgo))
+	}
 	r.RestartDaemons(r.t)
 	r.checkSuperseded()
 	r.changed = time.Time{} // From here on a standalone container must start.
