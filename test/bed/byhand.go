@@ -50,8 +50,3 @@ func (n *Node) Nerdctl(t testing.TB, args ...string) (output string, err error) 
 
 // Address is containerd's socket.
 func (n *Node) Address() string { return filepath.Join(n.Dir, "cd.sock") }
-
-// CtrRunFlags are the flags of `ctr run` that any container needs here.
-func (n *Node) CtrRunFlags(id string) []string {
-	return []string{"--snapshotter", snapshotter, "--cgroup", n.cgroup + "/" + id}
-}

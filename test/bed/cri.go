@@ -21,7 +21,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
-	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -269,7 +268,7 @@ func (n *Node) CheckDevices(t testing.TB) {
 			if c.State.Running == nil {
 				continue
 			}
-			view, err := n.View(c)
+			view, err := n.ViewContainer(strings.TrimPrefix(c.ContainerID, "containerd://"))
 			if err != nil {
 				t.Errorf("look into container %s of pod %s: %v", c.Name, pod, err)
 				continue
@@ -334,9 +333,4 @@ func (n *Node) KillContainer(t testing.TB, view View) {
 func (n *Node) StopSandbox(t testing.TB, pod string) {
 	t.Helper()
 	testutil.NoError(t, StopPods(n.CRI, map[string]string{"io.kubernetes.pod.name": n.podName(pod)}))
-}
-
-// View looks at the container of a status.
-func (n *Node) View(c corev1.ContainerStatus) (View, error) {
-	return n.ViewContainer(strings.TrimPrefix(c.ContainerID, "containerd://"))
 }

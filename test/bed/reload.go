@@ -23,7 +23,7 @@ const reloadTimeout = 15 * time.Second
 func (n *Node) Configure(t testing.TB, more string, offered map[string]int) {
 	t.Helper()
 	mark, advertiser := n.Kubelet.Mark(), n.Advertiser.Mark()
-	n.waitLogged(t, more, "The configuration has changed and is in force")
+	n.ConfigureUntil(t, more, "The configuration has changed and is in force")
 	if offered != nil {
 		n.registering, n.Offered = mark, offered
 		n.WaitOffered(t)
@@ -32,16 +32,9 @@ func (n *Node) Configure(t testing.TB, more string, offered map[string]int) {
 	}
 }
 
-// ConfigureInvalid replaces the configuration file and returns the line of the advertiser's
-// log that refuses it.
-func (n *Node) ConfigureInvalid(t testing.TB, more string) string {
-	t.Helper()
-	return n.waitLogged(t, more, "Cannot use the configuration")
-}
-
-// waitLogged writes the configuration file and waits for a line of the advertiser's
+// ConfigureUntil replaces the configuration file and waits for a line of the advertiser's
 // log that has text in it.
-func (n *Node) waitLogged(t testing.TB, more, text string) (line string) {
+func (n *Node) ConfigureUntil(t testing.TB, more, text string) (line string) {
 	t.Helper()
 	mark := n.Advertiser.Mark()
 	n.WriteConfig(t, more)

@@ -72,7 +72,7 @@ func (n *Node) CtrDetach(t testing.TB, id string, flags ...string) {
 }
 
 func (n *Node) ctrRun(id, script string, flags []string) []string {
-	return slices.Concat([]string{"run"}, n.CtrRunFlags(id), flags, []string{Image, id, "/bin/sh", "-c", script})
+	return slices.Concat([]string{"run", "--snapshotter", snapshotter, "--cgroup", n.cgroup + "/" + id}, flags, []string{Image, id, "/bin/sh", "-c", script})
 }
 
 // CtrRemove ends and removes a container, as ctr does. One that is not there,

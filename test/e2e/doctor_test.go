@@ -93,7 +93,8 @@ func TestDoctor(t *testing.T) {
 	n.testReport(id)
 	for _, b := range n.breakages() {
 		t.Run(strings.ReplaceAll(b.name, " ", "-"), func(t *testing.T) {
-			defer b.do(n)()
+			b.do()
+			defer b.fix()
 			n.waitFailures(t, "one failure of "+b.check+" with "+b.says, func(all []string) bool {
 				return len(all) == 1 && strings.HasPrefix(all[0], "✘ "+b.check+" ") && strings.Contains(all[0], b.says)
 			})
@@ -110,45 +111,31 @@ func TestDoctor(t *testing.T) {
 	})
 }
 
-// change breaks something and returns what fixes it.
-type change func(n *doctorNode) (fix func())
-
 // breakage is one way to break a node. check and says are the finding.
 type breakage struct {
 	name, check, says string
-	do                change
-}
-
-// containerd changes containerd's configuration, which is restarted.
-func containerd(old, text string) change {
-	return func(n *doctorNode) func() {
-		n.EditContainerd(n, old, text)
-		return func() { n.EditContainerd(n, text, old) }
-	}
-}
-
-func stopped(p func(*doctorNode) *bed.Process) change {
-	return func(n *doctorNode) func() { p(n).Terminate(n); return func() { p(n).Start(n) } }
-}
-
-func frozen(p func(*doctorNode) *bed.Process) change {
-	return func(n *doctorNode) func() { p(n).Freeze(n); return func() { p(n).Thaw(n) } }
+	do, fix           func()
 }
 
 // breakages returns the ways to break the node that need its programs.
 func (n *doctorNode) breakages() []breakage {
-	runtime := func(n *doctorNode) *bed.Process { return n.Containerd }
-	plugin := func(n *doctorNode) *bed.Process { return n.Plugin }
-	advertiser := func(n *doctorNode) *bed.Process { return n.Advertiser }
+	stopped := func(check string, p *bed.Process) breakage {
+		return breakage{p.Name + " is stopped", check, "", func() { p.Terminate(n) }, func() { p.Start(n) }}
+	}
+	frozen := func(check string, p *bed.Process) breakage {
+		return breakage{p.Name + " hangs", check, "", func() { p.Freeze(n) }, func() { p.Thaw(n) }}
+	}
+	// containerd is restarted with another configuration.
+	changed := func(name, says, old, text string) breakage {
+		return breakage{name, "nri", says, func() { n.EditContainerd(n, old, text) }, func() { n.EditContainerd(n, text, old) }}
+	}
 	return []breakage{
-		{"NRI is off", "nri", "disable = false", containerd("disable = false", "disable = true")},
-		{"NRI refuses connections", "nri", "", containerd("disable_connections = false", "disable_connections = true")},
-		{"containerd is stopped", "containerd", "", stopped(runtime)},
-		{"containerd hangs", "containerd", "", frozen(runtime)},
-		{"the plugin is stopped", "nri", "", stopped(plugin)},
-		{"the plugin hangs", "nri", "", frozen(plugin)},
-		{"the advertiser is stopped", "advertiser", "", stopped(advertiser)},
-		{"the kubelet is stopped", "kubelet", "", func(n *doctorNode) func() { n.kubelet.Stop(); return n.startKubelet }},
+		changed("NRI is off", "disable = false", "disable = false", "disable = true"),
+		changed("NRI refuses connections", "", "disable_connections = false", "disable_connections = true"),
+		stopped("containerd", n.Containerd), frozen("containerd", n.Containerd),
+		stopped("nri", n.Plugin), frozen("nri", n.Plugin),
+		stopped("advertiser", n.Advertiser),
+		{"the kubelet is stopped", "kubelet", "", func() { n.kubelet.Stop() }, n.startKubelet},
 	}
 }
 

@@ -79,18 +79,6 @@ func (p page) waitStatus(t *testing.T, path string, status int, text string) {
 	})
 }
 
-// mustBeReady fails the test unless the daemons are healthy and ready now.
-func mustBeReady(t *testing.T, pages ...page) {
-	t.Helper()
-	for _, p := range pages {
-		for _, path := range []string{"/healthz", "/readyz"} {
-			if problem := testutil.Answers(t, "http://"+string(p)+path, http.StatusOK); problem != "" {
-				t.Errorf("%s%s: %s", p, path, problem)
-			}
-		}
-	}
-}
-
 // TestMetrics reads the daemons' metrics while pods start, are refused, and the node's
 // other programs restart.
 func TestMetrics(t *testing.T) {
@@ -103,7 +91,10 @@ func TestMetrics(t *testing.T) {
 	first := fmt.Sprintf(`gpu="%s",%s`, n.Inventory.GPUs[0].LocationPath(), display)
 
 	t.Run("a node without pods", func(t *testing.T) {
-		mustBeReady(t, advertiser, plugin)
+		for _, p := range []page{advertiser, plugin} {
+			p.waitStatus(t, "/healthz", http.StatusOK, "ok")
+			p.waitStatus(t, "/readyz", http.StatusOK, "ok")
+		}
 		advertiser.waitFor(t, map[string]float64{
 			`directx_devices{health="healthy",kind="display"}`:                                              2,
 			`directx_devices{health="healthy",kind="compute"}`:                                              1,

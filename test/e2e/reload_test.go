@@ -57,7 +57,8 @@ func (s *reloaded) testChange(t *testing.T) {
 
 func (s *reloaded) testBadFiles(t *testing.T) {
 	before := s.metrics.numbers(t)[`directx_config_reloads_total{result="refused"}`]
-	line := s.ConfigureInvalid(t, s.settings("resources:\n  - {name: example.com/ok, match: {kind: display}}\n  - {name: example.com/x, replicas: 2000}"))
+	line := s.ConfigureUntil(t, s.settings("resources:\n  - {name: example.com/ok, match: {kind: display}}\n  - {name: example.com/x, replicas: 2000}"),
+		"Cannot use the configuration")
 	bed.MustContain(t, "one wrong rule", line, "config.yaml: resources[1].replicas", "level=error")
 	s.metrics.waitFor(t, map[string]float64{
 		`directx_config_reloads_total{result="refused"}`: before + 1,
