@@ -18,8 +18,8 @@ func TestFind(t *testing.T) {
 	source := newSource(system.read)
 	id := t4(2).InstanceID
 	devices, err := source.Find(t.Context(), []string{strings.ToLower(id), `PCI\VEN_10DE&DEV_1\GONE`})
-	if err != nil || len(devices) != 1 || devices[0].InstanceID != id {
-		t.Fatalf("%+v, %v", devices, err)
+	if err != nil || len(devices) != 1 || devices[0].InstanceID != id || system.queries != 0 {
+		t.Fatalf("%+v, %v, %d queries of DXCore", devices, err, system.queries)
 	}
 	// Nothing is cached: neither the driver's files nor the last good list.
 	system.snapshot.Devices[4].PackageDir, system.snapshot.Devices[4].Values = `C:\new`, []win32.RegistryValue{multi("CopyToVmOverwrite", "a", "new.dll")}
