@@ -20,16 +20,8 @@ mkdir /mnt/upper /mnt/work /mnt/root
 mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work overlay /mnt/root
 cd /mnt/root
 mount -t proc proc proc
-mount -t sysfs sysfs sys
-for dir in run tmp; do mount -t tmpfs tmpfs $dir; done
+mount -t tmpfs tmpfs tmp
 mount --rbind /dev dev
-if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
-	mount -t cgroup2 cgroup2 sys/fs/cgroup
-else
-	mount -t tmpfs tmpfs sys/fs/cgroup
-	mkdir sys/fs/cgroup/systemd
-	mount -t cgroup -o none,name=systemd cgroup sys/fs/cgroup/systemd
-fi
 mkdir -p old var/lib/kubelet/device-plugins etc/directx-nri
 rm -rf etc/systemd/system/* var/lib/directx-nri
 cp "$0"/{directx-advertiser,directx-nri,dxctl} usr/local/bin
