@@ -56,11 +56,7 @@ func TestDialAcceptsLargeAnswers(t *testing.T) {
 	needsUnixSockets(t)
 	socket := filepath.Join(testutil.ShortDir(t), "s")
 	grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, largeAnswer{})
-	for _, address := range []string{socket, "unix://" + socket, "unix:" + socket} {
-		if err := callVersion(t, address); err != nil {
-			t.Errorf("%s: %v", address, err)
-		}
-	}
+	testutil.NoError(t, callVersion(t, "unix://"+socket))
 }
 
 func TestDialWithoutServer(t *testing.T) {

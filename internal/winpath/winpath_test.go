@@ -9,13 +9,11 @@ func TestClean(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ in, want string }{
 		{``, `.`},
-		{`.`, `.`},
 		{`a/b\c`, `a\b\c`},
 		{`a\.\b\..\c`, `a\c`},
 		{`a\..`, `.`},
 		{`..\..\a\..`, `..\..`},
 		{`c:`, `C:.`},
-		{`c:a`, `C:a`},
 		{`c:..\a`, `C:..\a`},
 		{`c:\`, `C:\`},
 		{`c:/windows/System32/`, `C:\windows\System32`},
@@ -200,7 +198,6 @@ func TestEqualOrBelow(t *testing.T) {
 		{`C:\a`, `C:\ab`, false},
 		{`C:\a`, `C:\a\..\b`, false},
 		{`C:\`, `C:\a`, true},
-		{`C:\`, `D:\a`, false},
 		{`C:\a`, `\\?\C:\a\b`, false},
 		{`C:\a`, `\\server\a\b`, false},
 		{`C:\a\b`, `C:\a`, false},

@@ -278,10 +278,6 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 		skipped   []string
 	}{
 		"none": {want: own},
-		"added, under another name": {
-			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: "vulkaninfo-x64.exe", Directory: "System32", Destination: "vulkaninfo.exe"}}},
-			files:   driver("vulkaninfo-x64.exe"), want: append(slices.Clone(own), file("vulkaninfo-x64.exe", "vulkaninfo.exe")),
-		},
 		"added by a glob, in order": {
 			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: `tools\*.exe`, Directory: "System32"}}},
 			files:   driver(`tools\b.exe`, `tools\A.EXE`, `tools\deep\c.exe`), want: append(slices.Clone(own), file(`tools\A.EXE`, "A.EXE"), file(`tools\b.exe`, "b.exe")),
