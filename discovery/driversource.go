@@ -81,7 +81,8 @@ func (s *DriverSource) Await(ctx context.Context, query func(context.Context) ([
 }
 
 // Await returns the result of call. If ctx ends first, it returns the cause and leaves call running, because a
-// driver, a service or a disk that hangs cannot be interrupted.
+// driver, a service or a disk that hangs cannot be interrupted. A panic of call is an error: it is in another
+// goroutine, in which the caller cannot recover it.
 func Await[T any](ctx context.Context, call func(context.Context) (T, error)) (value T, err error) {
 	type result struct {
 		value T
@@ -89,8 +90,14 @@ func Await[T any](ctx context.Context, call func(context.Context) (T, error)) (v
 	}
 	done := make(chan result, 1)
 	go func() {
-		value, err := call(ctx)
-		done <- result{value, err}
+		var r result
+		defer func() {
+			if cause := recover(); cause != nil {
+				r.err = errlog.PanicError(cause)
+			}
+			done <- r
+		}()
+		r.value, r.err = call(ctx)
 	}()
 	select {
 	case r := <-done:

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -15,7 +17,12 @@ func TestDriverSource(t *testing.T) {
 	t.Parallel()
 	var devices []Device
 	var err error
-	s := NewDriverSource(func(context.Context) ([]Device, error) { return slices.Clone(devices), err })
+	s := NewDriverSource(func(context.Context) ([]Device, error) {
+		if errors.Is(err, errlog.ErrInternal) {
+			return devices[:1], nil // A panic: there is none.
+		}
+		return slices.Clone(devices), err
+	})
 	two := []Device{{InstanceID: "0", SupportsDisplay: true}, {InstanceID: "1", SupportsDisplay: true}}
 	failed := errors.New("access is denied")
 	for _, step := range []struct {
@@ -25,21 +32,27 @@ func TestDriverSource(t *testing.T) {
 		want    int // devices, -1 for an error
 	}{
 		{"no list", nil, failed, -1},
+		{"a panic, no list", nil, errlog.ErrInternal, -1},
 		{"first list", two, nil, 2},
 		{"the last list, unhealthy", nil, failed, 2},
 		{"still", nil, failed, 2},
+		{"a panic", nil, errlog.ErrInternal, 2},
 		{"recovery", two[:1], nil, 1},
 		{"no GPU", nil, nil, 0},
 	} {
 		devices, err = step.devices, step.err
 		got, gotErr := s.Devices(t.Context())
+		says := "access is denied"
+		if errors.Is(step.err, errlog.ErrInternal) {
+			says = errlog.ErrInternal.Error() + ": runtime error: slice bounds out of range [:1] with capacity 0 (driversource_test.go:"
+		}
 		if step.want < 0 {
-			testutil.CheckError(t, step.name, gotErr, "find GPUs: access is denied")
+			testutil.CheckError(t, step.name, gotErr, "find GPUs: "+says)
 		} else if gotErr != nil || len(got) != step.want {
 			t.Errorf("%s: %v, %v, want %d GPUs", step.name, got, gotErr, step.want)
 		}
 		for _, d := range got {
-			if d.Health.OK() != (step.err == nil) || !d.Health.OK() && d.Health.Reason != "the driver does not answer: access is denied" {
+			if d.Health.OK() != (step.err == nil) || !d.Health.OK() && !strings.HasPrefix(d.Health.Reason, "the driver does not answer: "+says) {
 				t.Errorf("%s: health %q", step.name, d.Health.Reason)
 			}
 		}

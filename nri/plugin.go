@@ -15,7 +15,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cri"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
@@ -110,15 +109,10 @@ func (p *Plugin) createContainer(
 
 // decide decides without a time limit. While a decision is overdue, all other requests are refused at once: the runtime
 // calls one hook at a time, so each wait delays containers that request nothing, too. Pods of some handlers of the
-// runtime, such as those of Kata Containers or gVisor, would run without their GPUs. A panic refuses the container.
+// runtime, such as those of Kata Containers or gVisor, would run without their GPUs.
 func (p *Plugin) decide(
 	ctx context.Context, runtime cri.Config, pod *api.PodSandbox, container *api.Container, request decision.Request,
-) (adjustment *api.ContainerAdjustment, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = errlog.PanicError(p.config.Log, cause)
-		}
-	}()
+) (*api.ContainerAdjustment, error) {
 	if err := runtime.CheckHandler(handlerOf(pod), "linux"); err != nil {
 		return nil, decision.WithReason(decision.ReasonHandler, err)
 	}

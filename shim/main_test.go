@@ -148,7 +148,7 @@ func TestRefusals(t *testing.T) {
 		"standalone":      {ourName, "x", standalone("DIRECTX_VISIBLE_DEVICES=7"), `directx-nri: container "c1" is not started: `, "reason=request"},
 		"pod":             {ourName, "x", interlocked("u1"), `directx-nri: container "main" of pod default/web is not started: `, "container=main"},
 		"malformed":       {ourName, "x", "{", `directx-nri: container "c1" is not started: `, "container=c1"},
-		"panic":           {brokenName, "x", standalone("DIRECTX_VISIBLE_DEVICES=all"), "internal error in directx-nri", "stack="},
+		"panic":           {brokenName, "x", standalone("DIRECTX_VISIBLE_DEVICES=all"), "internal error in directx-nri", ".go:"},
 		"real is damaged": {ourName, "x", standalone(), `directx-nri: container "c1" is not started: run `, "exec format error"},
 		"no real shim":    {ourName, "", standalone(), `directx-nri: container "c1" is not started: `, "is neither beside"},
 	} {

@@ -114,8 +114,8 @@ const queryTimeout = 5 * time.Second
 // editBundle edits the bundle's config.json if the container requests a GPU. A panic refuses the container.
 func (s *shim) editBundle() (err error) {
 	defer func() {
-		if r := recover(); r != nil {
-			err = errlog.PanicError(s.log(), r)
+		if cause := recover(); cause != nil {
+			err = errlog.PanicError(cause)
 		}
 	}()
 	path := filepath.Join(s.bundle, specName)

@@ -7,7 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
+	"path"
+	"runtime"
 	"strings"
 	"unicode"
 
@@ -67,9 +68,18 @@ func OneLine(text string) string {
 // ErrInternal is the error of a recovered panic.
 var ErrInternal = errors.New("internal error in directx-nri, please report it")
 
-// PanicError logs a recovered panic with its stack, and returns it as an error that matches
-// [ErrInternal].
-func PanicError(log logrus.FieldLogger, cause any) error {
-	log.WithField("stack", string(debug.Stack())).Error(cause)
-	return fmt.Errorf("%w: %v", ErrInternal, cause)
+// PanicError returns an error that matches [ErrInternal] for the cause of a panic, with the innermost calls in which
+// it occurred. The deferred function that recovers the panic must call it directly.
+func PanicError(cause any) error {
+	pcs := make([]uintptr, 8)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)]) // 3: without the deferred function
+	var calls []string
+	for more := true; more; {
+		var frame runtime.Frame
+		frame, more = frames.Next()
+		if !strings.HasPrefix(frame.Function, "runtime.") { // such as runtime.gopanic
+			calls = append(calls, fmt.Sprintf("%s:%d", path.Base(frame.File), frame.Line))
+		}
+	}
+	return fmt.Errorf("%w: %v (%s)", ErrInternal, cause, strings.Join(calls, ", "))
 }
