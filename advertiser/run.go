@@ -91,8 +91,10 @@ func (r *run) pluginConfig() deviceplugin.Config {
 	c := deviceplugin.Config{
 		Recorder: r.recorder, Policy: r.policy.Policy, KubeletDir: r.options.KubeletDir, Pods: r.pods, NodeOS: r.compiler.NodeOS,
 		Metrics: r.metrics, Log: r.log, OnDevices: r.writeLabels,
-		// The NRI plugin runs on Linux, where every kubelet allocates at admission.
-		AllocatesAtCreation: r.policy.Injection != policy.InjectByNRI,
+		// On Linux, every kubelet allocates at admission. The shim is for Windows: with it on Linux, the end-to-end
+		// suites test the order of Windows.
+		AllocatesAtCreation: r.policy.Injection == policy.InjectByShim ||
+			r.policy.Injection == policy.InjectByKubelet && r.compiler.NodeOS == "windows",
 	}
 	if r.policy.Injection == policy.InjectByKubelet {
 		c.Inject = r.inject

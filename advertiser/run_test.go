@@ -24,23 +24,27 @@ import (
 func TestConfigure(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		injection policy.Injection
-		inject    bool
-		want      string // in the error of CheckStart, "" if there is none
+		injection  policy.Injection
+		nodeOS     string
+		inject     bool
+		atCreation bool   // AllocatesAtCreation
+		want       string // in the error of CheckStart, "" if there is none
 	}{
-		"plugin":  {injection: policy.InjectByNRI, want: "is directx-nri running"},
-		"shim":    {injection: policy.InjectByShim},
-		"kubelet": {injection: policy.InjectByKubelet, inject: true},
+		"plugin":              {injection: policy.InjectByNRI, nodeOS: "linux", want: "is directx-nri running"},
+		"shim":                {injection: policy.InjectByShim, nodeOS: "windows", atCreation: true},
+		"shim, in the suites": {injection: policy.InjectByShim, nodeOS: "linux", atCreation: true},
+		"kubelet":             {injection: policy.InjectByKubelet, nodeOS: "windows", inject: true, atCreation: true},
+		"kubelet on Linux":    {injection: policy.InjectByKubelet, nodeOS: "linux", inject: true},
 	} {
 		dir := testutil.ShortDir(t)
 		log := testutil.Quiet()
-		d := New(Options{RuntimeDir: dir, PodResources: dir + "/p"}, config.Compiler{StateDir: dir, NodeOS: "linux"}, "v", log)
+		d := New(Options{RuntimeDir: dir, PodResources: dir + "/p"}, config.Compiler{StateDir: dir, NodeOS: test.nodeOS}, "v", log)
 		r := run{Daemon: d, policy: policy.Resolved{Policy: policy.Policy{Injection: test.injection}}}
 		c := r.pluginConfig()
 		if (c.Inject != nil) != test.inject {
 			t.Errorf("%s: injects: %t", name, c.Inject != nil)
 		}
-		if checks := c.CheckStart != nil; checks != (test.want != "") || checks == c.AllocatesAtCreation {
+		if checks := c.CheckStart != nil; checks != (test.want != "") || c.AllocatesAtCreation != test.atCreation {
 			t.Errorf("%s: checks starts: %t; allocates at creation: %t", name, checks, c.AllocatesAtCreation)
 		} else if c.CheckStart != nil {
 			testutil.CheckError(t, name, c.CheckStart(t.Context()), test.want)
