@@ -169,6 +169,34 @@ func TestSetups(t *testing.T) {
 	}
 }
 
+// Status reports that no GPU is allocated only where the records show that.
+func TestNoGPUIsAllocated(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		with func(*doubles)
+		want bool
+	}{
+		"no records":        {func(*doubles) {}, true},
+		"kubelet injection": {func(d *doubles) { d.configure("injection: kubelet\n") }, false},
+		"no directory":      {func(d *doubles) { testutil.WriteFile(d, paths.Allocations(d.stateDir), "", 0o600) }, false},
+		"a record is unreadable": {func(d *doubles) {
+			id := allocationtest.Record(d.T, paths.Allocations(d.stateDir), displays, "GPU-0")
+			testutil.WriteFile(d, filepath.Join(paths.Allocations(d.stateDir), string(id)+".json"), "{", 0o600)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newKubernetesNode(t)
+			test.with(d)
+			var got strings.Builder
+			printStatus(t.Context(), &got, readNode(t.Context(), d.doctorOptions), nil)
+			if strings.Contains(got.String(), "no GPU is allocated") != test.want {
+				t.Error(got.String())
+			}
+		})
+	}
+}
+
 // The page on troubleshooting shows what is printed on a node on which the plugin does not run.
 func TestDoctorSample(t *testing.T) {
 	t.Parallel()

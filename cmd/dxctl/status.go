@@ -13,6 +13,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // newStatusCommand returns 'dxctl status'. version is that of dxctl.
@@ -30,7 +31,7 @@ Fails if a check has failed. Requires root or an administrator.`,
 }
 
 // printStatus prints the GPUs, the allocations, and the findings that have not passed. A list that cannot be read is
-// among the findings.
+// among the findings. Kubelet injection keeps no records.
 func printStatus(ctx context.Context, stdout io.Writer, n nodeState, findings []finding) {
 	table := cli.Output{Format: cli.Table}
 	if len(n.gpus) > 0 {
@@ -41,11 +42,12 @@ func printStatus(ctx context.Context, stdout io.Writer, n nodeState, findings []
 	for _, d := range n.gpus {
 		devices = append(devices, d.Device)
 	}
-	entries, _, _ := allocation.OpenStore(paths.Allocations(n.stateDir)).List(ctx)
+	entries, problems, err := allocation.OpenStore(paths.Allocations(n.stateDir)).List(ctx)
+	hasAllRecords := err == nil && len(problems) == 0 && n.setup() == setupKubernetes && n.injection() != policy.InjectByKubelet
 	if len(entries) > 0 {
 		_ = allocationList(time.Now()).Print(stdout, table, newAllocationReports(entries, devices))
 		fmt.Fprintln(stdout)
-	} else if n.setup() == setupKubernetes {
+	} else if hasAllRecords {
 		fmt.Fprint(stdout, "no GPU is allocated\n\n")
 	}
 	notPassed := slices.DeleteFunc(slices.Clone(findings), func(f finding) bool { return f.mark == markPassed })
