@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync/atomic"
 
@@ -71,15 +72,14 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	for c != nil && err == nil {
 		c, err = d.serve(ctx, c)
 	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = nil // What follows can fail.
+	}
 	if undoErr := d.undoDiversion(context.WithoutCancel(ctx)); undoErr != nil {
-		d.log.WithError(undoErr).Error("Cannot move containerd's shim back")
-		err = errors.Join(err, undoErr)
+		err = errors.Join(err, fmt.Errorf("move containerd's shim back: %w", undoErr))
 	}
 	if d.options.LabelsFile != "" { // Nothing else would remove it when directx-nri is removed.
 		err = errors.Join(err, durable.Remove(d.options.LabelsFile))
-	}
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return nil
 	}
 	return err
 }

@@ -44,6 +44,7 @@ type program struct {
 	dir, stateDir, address string
 	configFile, inventory  string
 	log                    *output
+	stopError              string // "" for none
 }
 
 const inventoryText = `apiVersion: directx.microsoft.com/v1alpha1
@@ -91,7 +92,7 @@ func (p *program) start(args ...string) (stop func()) {
 	go func() { done <- command.ExecuteContext(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		testutil.NoError(p.t, <-done)
+		testutil.CheckError(p.t, "stop", <-done, p.stopError)
 	})
 	p.t.Cleanup(stop)
 	return stop
@@ -185,6 +186,19 @@ func TestConfigurationChanges(t *testing.T) {
 	if log := p.log.String(); !strings.Contains(log, "{") || strings.Count(log, "Device assignment") != runs {
 		t.Errorf("the log has the old format, or the resources are registered again: %s", log)
 	}
+}
+
+// TestFailureOfTheStop: what remains on the node when the program ends is an error.
+func TestFailureOfTheStop(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	labels := filepath.Join(p.dir, "labels")
+	p.stopError = "remove " + labels
+	stop := p.start("--labels-file", labels)
+	p.await("/readyz", 503, "the kubelet does not watch")
+	testutil.Eventually(t, "labels", func() bool { return os.Remove(labels) == nil })
+	testutil.WriteFile(t, filepath.Join(labels, "file"), "", 0o600)
+	stop()
 }
 
 // TestStateDirectoryCannotBeUsed: the program stays up and recovers.
