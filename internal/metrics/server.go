@@ -7,17 +7,19 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"golang.org/x/net/netutil"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 const (
 	clientTimeout  = 10 * time.Second // for a request, for its answer, and until the next request
-	maxConnections = 64               // Others wait.
+	headerTimeout  = 2 * time.Second  // for a request's headers
+	maxConnections = 64               // A further one ends the oldest.
 	maxHeaderBytes = 16 << 10
 	checkTimeout   = 3 * time.Second
 	listenInterval = time.Second
@@ -51,13 +53,40 @@ func (m *Metrics) Serve(ctx context.Context, address string, health Health, log 
 	mux.Handle("GET /metrics", m.Handler(log))
 	mux.HandleFunc("GET /healthz", healthHandler(func(context.Context) error { return health.Alive() }))
 	mux.HandleFunc("GET /readyz", healthHandler(health.Ready))
-	server := &http.Server{Handler: mux, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout, MaxHeaderBytes: maxHeaderBytes}
+	server := &http.Server{
+		Handler: mux, MaxHeaderBytes: maxHeaderBytes, ConnState: new(connections).track,
+		ReadTimeout: clientTimeout, ReadHeaderTimeout: headerTimeout, WriteTimeout: clientTimeout,
+	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	log.WithField("address", listener.Addr().String()).Info("Serving metrics and health without authentication")
-	if err := server.Serve(netutil.LimitListener(listener, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics on %s: %w", listener.Addr(), err)
 	}
 	return nil
+}
+
+// connections are the open connections of a server, oldest first.
+type connections struct {
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+// track is [http.Server.ConnState]. It closes the oldest connection when there are too many: if new ones waited
+// instead, clients that send nothing could block the kubelet's probes.
+func (c *connections) track(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		c.open = append(c.open, conn)
+		if len(c.open) > maxConnections {
+			_ = c.open[0].Close()
+			c.open = c.open[1:]
+		}
+	case http.StateClosed:
+		c.open = slices.DeleteFunc(c.open, func(other net.Conn) bool { return other == conn })
+	case http.StateActive, http.StateIdle, http.StateHijacked:
+	}
 }
 
 // listen listens on address. If that fails, it logs the cause and retries, because containers get
