@@ -84,7 +84,6 @@ func Open(stateDir, containerOS string, files Files, log *logrus.Logger) (*Decid
 		return nil, WithReason(ReasonConfig, err)
 	}
 	p.Log.Configure(log)
-	// The source has no log, which would have a line for each GPU at each start.
 	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
 	if err != nil { // Not every decision needs the GPUs.
 		source = discovery.Unavailable(err)

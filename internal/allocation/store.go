@@ -100,10 +100,10 @@ func (s *Store) GetFor(id ID, holder Holder) (Entry, error) {
 	return entry, err
 }
 
-// Bind binds the record that [Store.GetFor] returned to holder, unless it is bound already. Its errors are
+// Bind binds the record that [Store.GetFor] returned for holder, unless it is bound already. Its errors are
 // those of GetFor.
 func (s *Store) Bind(entry Entry, holder Holder) error {
-	if entry.Holder == nil || !entry.Holder.Same(holder) {
+	if entry.Holder == nil {
 		data, _ := json.Marshal(binding{ID: entry.ID, Holder: holder, BoundAt: time.Now().UTC()})
 		err := durable.Create(s.path(entry.ID, bindingSuffix), data, 0o600)
 		if errors.Is(err, fs.ErrExist) { // Another process has bound the record in the meantime.
