@@ -16,6 +16,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -107,9 +108,17 @@ func flagValue(args []string, name string) (value string) {
 // specName is the file of a bundle with the OCI runtime spec.
 const specName = "config.json"
 
-// queryTimeout is how long containerd may take to report the annotations of a container and its pod. It
-// usually takes less than 20 ms. containerd ends a start after 10 s.
-const queryTimeout = 5 * time.Second
+const (
+	// startTimeout is how long it may take until the edits are decided. containerd ends a start after 10 s, without
+	// its cause.
+	startTimeout = 8 * time.Second
+	// queryTimeout is the part of it that containerd may take to report the annotations of a container and its pod.
+	// It usually takes less than 20 ms.
+	queryTimeout = 5 * time.Second
+)
+
+var errTooSlow = decision.WithReason(decision.ReasonSlow,
+	fmt.Errorf("the GPU drivers or the files of this node did not respond within %s", startTimeout))
 
 // editBundle edits the bundle's config.json if the container requests a GPU. A panic refuses the container.
 func (s *shim) editBundle() (err error) {
@@ -136,6 +145,8 @@ func (s *shim) editBundle() (err error) {
 	if !ok {
 		return nil
 	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), startTimeout, errTooSlow)
+	defer cancel()
 	if container.Interlock {
 		s.container = container // A refusal names it.
 		// The annotations are not in the spec of a Windows container. containerd passes its address to each shim.
@@ -151,16 +162,19 @@ func (s *shim) editBundle() (err error) {
 	}
 	s.container = container
 	s.logger = newLog(s.stateDir)
-	decider, err := decision.Open(s.stateDir, s.container.OS, s.files, s.logger)
-	if err != nil && request.OnlyLocationPaths() {
+	decider, err := discovery.Await(ctx, func(context.Context) (*decision.Decider, error) {
+		return decision.Open(s.stateDir, container.OS, s.files, s.logger)
+	})
+	var outcome *decision.Outcome
+	if err == nil {
+		outcome, err = discovery.Await(ctx, func(ctx context.Context) (*decision.Outcome, error) {
+			return decider.Decide(ctx, request)
+		})
+	}
+	if err != nil && (decider == nil || ctx.Err() != nil) && request.OnlyLocationPaths() {
 		s.logger.WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may not be GPUs")
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	ctx := context.Background()
-	outcome, err := decider.Decide(ctx, request)
 	if err != nil {
 		return err
 	}

@@ -5,15 +5,19 @@ package shim
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/discovery/node"
@@ -31,13 +35,14 @@ const gpuPath = "PCIROOT(0)#PCI(1B00)"
 
 // bed is a node with one GPU and the bundle of the container c1.
 type bed struct {
-	t   testing.TB
-	dir string
+	t     testing.TB
+	dir   string
+	files decision.Files
 }
 
 func newBed(t testing.TB) *bed {
 	t.Helper()
-	b := &bed{t: t, dir: t.TempDir()}
+	b := &bed{t: t, dir: t.TempDir(), files: hostfiles.Root("")}
 	testutil.NoError(b.t, os.Mkdir(b.path("c1"), 0o700), os.Mkdir(b.path("state"), 0o700))
 	b.write("lib/d3d12.so", "")
 	library := func(name string) discovery.Library {
@@ -77,7 +82,7 @@ func (b *bed) read(name string) string {
 
 // edit edits config.json as a start with these additional arguments does.
 func (b *bed) edit(args ...string) error {
-	s := &shim{args: append(args, "-id", "c1", "start"), bundle: b.path("c1"), stateDir: b.path("state"), files: hostfiles.Root("")}
+	s := &shim{args: append(args, "-id", "c1", "start"), bundle: b.path("c1"), stateDir: b.path("state"), files: b.files}
 	s.container.ID = filepath.Base(s.bundle)
 	err := s.editBundle()
 	if err != nil {
@@ -263,6 +268,42 @@ func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+type hungFiles struct {
+	decision.Files
+	hang chan struct{}
+}
+
+func (f hungFiles) MountSource(string) (string, error) {
+	<-f.hang
+	return "", fs.ErrNotExist
+}
+
+// TestHungDriver: a start ends before containerd ends it without its cause.
+func TestHungDriver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		gpu := discovery.Device{
+			InstanceID: "0", SupportsDisplay: true, LocationPath: gpuPath,
+			DriverStorePath: `C:\x`, System32: []discovery.RuntimeFile{{Source: "a.dll", Destination: "a.dll"}},
+		}
+		testutil.NoError(t, node.CompiledInventory(b.path("state")).Write([]discovery.Device{gpu}))
+		hang := make(chan struct{})
+		defer close(hang)
+		b.files = hungFiles{b.files, hang}
+		device := `"windows":{"devices":[{"id":"` + gpuPath + `","idType":"vpci-location-path"}]}}`
+		began := time.Now()
+		b.refuses(b.editSpec(`{"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]},`+device), "did not respond within 8s")
+		if took := time.Since(began); took != startTimeout {
+			t.Errorf("refused after %s, want %s", took, startTimeout)
+		}
+		if log := b.read("state/shim.log"); !strings.Contains(log, "reason=slow") {
+			t.Error(log)
+		}
+		b.keeps("{" + device) // Without our request, the device may not be a GPU.
+	})
 }
 
 // An image can set the variable: a node that ignores it starts the container as it is,
