@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"path/filepath"
 	"runtime/pprof"
@@ -86,25 +85,6 @@ func startPlugin(t testing.TB, socket string, p *Plugin) (stop func()) {
 	}
 	t.Cleanup(stop)
 	return stop
-}
-
-func TestPluginRegistersAgain(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	dir := testutil.ShortDir(t)
-	behind, front := filepath.Join(dir, "runtime.sock"), filepath.Join(dir, "nri.sock")
-	startRuntime(t, behind)
-	startPlugin(t, front, b.plugin)
-	for i := range 3 {
-		send, hangUp := relay(t, front, behind)
-		b.plugin.await(t, true)
-		if i == 1 { // The stub closes the connection by itself after a frame that is too large.
-			send([]byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff})
-			b.plugin.await(t, false)
-		}
-		hangUp()
-		b.plugin.await(t, false)
-	}
 }
 
 // TestNoUsableHandler: no container can have a GPU, although the plugin is registered.
@@ -200,45 +180,6 @@ func TestPluginWithoutRuntime(t *testing.T) {
 	}
 	if n := len(logged.AllEntries()); n != 1 {
 		t.Errorf("%d lines were logged", n)
-	}
-}
-
-// relay passes one connection to front on to behind, until it hangs up. send sends something
-// else to front. The library's own Stop leaves the connections of plugins open: a runtime that
-// ends closes them by ending.
-func relay(t *testing.T, front, behind string) (send func([]byte), hangUp func()) {
-	t.Helper()
-	listener, err := net.Listen("unix", front)
-	testutil.NoError(t, err)
-	var group sync.WaitGroup
-	done, accepted := make(chan struct{}), make(chan net.Conn, 1)
-	group.Go(func() {
-		near, err := listener.Accept()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer near.Close()
-		accepted <- near
-		far, err := net.Dial("unix", behind)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer far.Close()
-		group.Go(func() { _, _ = io.Copy(near, far) })
-		group.Go(func() { _, _ = io.Copy(far, near) })
-		<-done
-	})
-	send = func(data []byte) {
-		if _, err := (<-accepted).Write(data); err != nil {
-			t.Error(err)
-		}
-	}
-	return send, func() {
-		close(done)
-		listener.Close()
-		group.Wait()
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed/fakekubelet"
 )
@@ -325,28 +324,6 @@ func TestTwoAdvertisers(t *testing.T) {
 	k.await(displayResource, "A-0 A-1")
 	first.stop(t)
 	k.await(displayResource, "B-0 B-1")
-}
-
-// TestOtherRules renames the resource of a GPU that a pod holds: what is free has the new name.
-func TestOtherRules(t *testing.T) {
-	t.Parallel()
-	const renamed = "example.com/renamed"
-	k := newBed(t, displayGPU("A"), displayGPU("B"))
-	r := k.run()
-	k.await(displayResource, "A-0 A-1 B-0 B-1")
-	id := k.allocate("A-1")
-	r.stop(t)
-
-	k.config.Policy.Resources = []policy.ResourceRule{{Name: renamed, Replicas: 3}}
-	k.run()
-	k.await(renamed, "A-0 A-1! A-2 B-0 B-1 B-2")
-	k.await(displayResource, "A-0! A-1")
-	k.bind(id)
-	k.pods.set(nil, "name-of-a")
-	k.source.awaitRefreshes(t)
-	k.pods.set(nil, "other")
-	k.await(renamed, "A-0 A-1 A-2 B-0 B-1 B-2")
-	k.await(displayResource, "A-0! A-1!")
 }
 
 // TestLog logs the state of each device once. A GPU of another operating system's containers is not

@@ -106,7 +106,11 @@ func TestNoAllocations(t *testing.T) {
 func TestAllocationsOfNoDirectory(t *testing.T) {
 	t.Parallel()
 	_, _, err := runAllocations(t, filepath.Join(t.TempDir(), "typo"))
-	testutil.CheckError(t, "allocations", err, "typo: ")
+	testutil.CheckError(t, "no state directory", err, "typo: ")
+	state := t.TempDir()
+	testutil.WriteFile(t, paths.Allocations(state), "", 0o600)
+	_, _, err = runAllocations(t, state)
+	testutil.CheckError(t, "a file", err, paths.Allocations(state)+": ")
 }
 
 func TestAllocationsThatCannotBeRead(t *testing.T) {

@@ -5,7 +5,6 @@ package main
 import (
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -93,24 +92,5 @@ func TestCDIName(t *testing.T) {
 		if got := cdiName(text); got != want {
 			t.Errorf("cdiName(%q) = %q, want %q", text, got, want)
 		}
-	}
-}
-
-// TestUnitWaits runs the command that the unit runs before Docker starts, with a driver that is late.
-func TestUnitWaits(t *testing.T) {
-	t.Parallel()
-	unit, err := os.ReadFile("../../deployments/systemd/directx-cdi.service")
-	testutil.NoError(t, err)
-	command := regexp.MustCompile("(?m)^ExecStartPre=-(.*)$").FindStringSubmatch(string(unit))
-	if command == nil {
-		t.Fatalf("no ExecStartPre in %s", unit)
-	}
-	dir := t.TempDir()
-	testutil.WriteFile(t, filepath.Join(dir, "dxctl"), "#!/bin/sh\necho x >>"+dir+"/calls\ntest $(wc -l <"+dir+"/calls) = 3 && echo \"$@\" >"+dir+"/done\n", 0o700)
-	run := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(command[1], "sleep 1", "sleep 0.01")) //nolint:gosec // It is our file.
-	run.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "FILE=cdi.yaml"}
-	out, err := run.CombinedOutput()
-	if got, _ := os.ReadFile(filepath.Join(dir, "done")); err != nil || string(got) != "cdi generate --file cdi.yaml\n" {
-		t.Errorf("%v: %s%s", err, got, out)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -16,10 +18,6 @@ import (
 type specNode struct {
 	dir, state string
 }
-
-const (
-	displayResource = "directx.microsoft.com/display"
-)
 
 func newSpecNode(t *testing.T) specNode {
 	t.Helper()
@@ -34,7 +32,7 @@ func newSpecNode(t *testing.T) specNode {
 // record makes an allocation of a GPU and returns its ID.
 func (b specNode) record(t *testing.T, instanceID string) allocation.ID {
 	t.Helper()
-	return allocationtest.Record(t, filepath.Join(b.state, "allocations"), displayResource, instanceID)
+	return allocationtest.Record(t, filepath.Join(b.state, "allocations"), displays, instanceID)
 }
 
 // file writes a spec and returns its path.
@@ -123,6 +121,18 @@ func TestSpecAsTheShimWritesIt(t *testing.T) {
 		if stdout, stderr := spec(text); stdout != text || !strings.Contains(stderr, "the spec is not changed: "+why) {
 			t.Errorf("%s: %s, want %s\n%s", text, stderr, why, stdout)
 		}
+	}
+}
+
+// TestSpecOfDiscoveredGPUs: a preview has the GPUs that the shim reads, whatever the driver says now.
+func TestSpecOfDiscoveredGPUs(t *testing.T) {
+	t.Parallel()
+	b := newSpecNode(t)
+	gpu := discovery.Device{InstanceID: "A", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}}}
+	testutil.NoError(t, node.Discovered(b.state).Write([]discovery.Device{gpu}))
+	out, _, err := runCommand(t.Context(), t, `{"linux":{}}`, "spec", "-", "--gpus", "0", "--assume-files", "--state-dir", b.state)
+	if err != nil || !strings.Contains(out, "/dev/null") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

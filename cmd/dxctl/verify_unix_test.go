@@ -77,7 +77,6 @@ func TestFindRefused(t *testing.T) {
 	}
 }
 
-// TestVerify runs the command with a script as ctr; the suites run it with the real one.
 // TestFlagsRun: --run starts the container with the flags and all other arguments, and gives it standard input.
 func TestFlagsRun(t *testing.T) {
 	dir := t.TempDir()
@@ -93,6 +92,7 @@ func TestFlagsRun(t *testing.T) {
 	}
 }
 
+// TestVerify runs the command with a script as ctr; the suites run it with the real one.
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	const interlockEdits = "*/proc/directx-nri-did-not*) fail 'inside /proc';; "
