@@ -209,8 +209,8 @@ func testProbe(t *testing.T) {
 	t4, broken, npu, software := t4s(2)[0], t4s(2)[1], npu(), t4s(1)[0]
 	broken.NoDirect3D12 = true
 	software.Software = true
-	npu.Description = "NPU"
-	const fails = "none of %d GPUs works here; request one"
+	npu.Description, npu.MachineLearningOnly = "NPU", false // The double has no level of machine learning alone.
+	const fails = "none of %d GPUs works here"
 	for name, test := range map[string]struct {
 		gpus      []bed.GPU
 		want, err string
