@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -121,18 +119,6 @@ func TestSpecAsTheShimWritesIt(t *testing.T) {
 		if stdout, stderr := spec(text); stdout != text || !strings.Contains(stderr, "the spec is not changed: "+why) {
 			t.Errorf("%s: %s, want %s\n%s", text, stderr, why, stdout)
 		}
-	}
-}
-
-// TestSpecOfDiscoveredGPUs: a preview has the GPUs that the shim reads, whatever the driver says now.
-func TestSpecOfDiscoveredGPUs(t *testing.T) {
-	t.Parallel()
-	b := newSpecNode(t)
-	gpu := discovery.Device{InstanceID: "A", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}}}
-	testutil.NoError(t, node.Discovered(b.state).Write([]discovery.Device{gpu}))
-	out, _, err := runCommand(t.Context(), t, `{"linux":{}}`, "spec", "-", "--gpus", "0", "--assume-files", "--state-dir", b.state)
-	if err != nil || !strings.Contains(out, "/dev/null") {
-		t.Errorf("%v: %s", err, out)
 	}
 }
 

@@ -100,6 +100,9 @@ func (n *Node) RunImage(t testing.TB, id string, flags ...string) error {
 	_, err := n.Ctr(args...)
 	for n.lostProcess(t, err) {
 		_ = n.remove(id)
+		for _, call := range n.ShimCalls(t, id) { // The launcher notes a call before it starts the real shim.
+			testutil.NoError(t, os.Remove(call.file))
+		}
 		_, err = n.Ctr(args...)
 	}
 	return err
@@ -172,6 +175,7 @@ type ShimCall struct {
 	Stdin []byte   `json:"stdin"`
 	// Config is the config.json of a start.
 	Config string `json:"config"`
+	file   string
 }
 
 // ShimCalls returns the calls of the real shim for a container, in order.
@@ -182,6 +186,7 @@ func (n *Node) ShimCalls(t testing.TB, id string) []ShimCall {
 	var calls []ShimCall
 	for _, file := range files {
 		if call := Decode[ShimCall](t, string(ReadFile(t, file))); call.ID == id {
+			call.file = file
 			calls = append(calls, call)
 		}
 	}
