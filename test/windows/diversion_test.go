@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	win "golang.org/x/sys/windows"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -79,7 +80,7 @@ func (d diverted) uninstall(t *testing.T, want string) {
 		_, err := d.Remove(t.Context())
 		dir := filepath.Dir(paths.RealShim(d.Dir()))
 		if left, _ := filepath.Glob(dir + `\*`); len(left) > 0 || durable.Exists(dir) {
-			return fmt.Errorf("left: %v, %w", left, err)
+			return errors.Join(err, fmt.Errorf("left: %v", left))
 		}
 		return err
 	})
@@ -237,9 +238,16 @@ func (d diverted) testFaults(t *testing.T) {
 	killed := func(undo bool) func() {
 		return func() {
 			program := d.Divert(t, undo)
-			testutil.NoError(t, program.Start())
+			// As in the advertiser's container, the self-test that it runs ends, too.
+			job, err := win.CreateJobObject(nil, nil)
+			testutil.NoError(t, err, program.Start())
+			var assignErr error
+			err = program.Process.WithHandle(func(process uintptr) {
+				assignErr = win.AssignProcessToJobObject(job, win.Handle(process))
+			})
+			testutil.NoError(t, err, assignErr)
 			time.Sleep(time.Duration(random.IntN(600)) * time.Millisecond) // The moment is what varies here.
-			_ = program.Process.Kill()                                     // It may have ended.
+			testutil.NoError(t, win.TerminateJobObject(job, 1), win.CloseHandle(job))
 			_ = program.Wait()
 		}
 	}
