@@ -39,8 +39,7 @@ func CheckOwner(path string) error {
 
 // CheckTrusted returns an error that matches [ErrUntrusted] when a user other than root and the calling
 // one can change or replace the file or directory at path, or a directory above it. path is below root,
-// "" for this system's.
-// The result is the path with all links followed.
+// "" for this system's. The result is the path with all links followed.
 func CheckTrusted(root, path string) (final string, err error) {
 	root = filepath.Join("/", root)
 	if final, err = securejoin.SecureJoin(root, path); err != nil {

@@ -141,13 +141,12 @@ func (s *Store) readFile(path string, into any) error {
 	return nil
 }
 
-// List returns the records of the directory, oldest first, and an error for each record that cannot be
-// read with its binding: one line that names the file. It changes nothing, and may be called while other processes write: a record
-// that ends in the meantime may be listed or not. A directory that does not exist has no
-// records, and files with other names are ignored.
+// List returns the records of the directory, oldest first, and an error for each record that cannot be read with its
+// binding: one line that names the file. It changes nothing, and may be called while other processes write: a record
+// that ends in the meantime may be listed or not. A directory that does not exist has no records, and files with
+// other names are ignored.
 //
-// An error, such as [access.ErrUntrusted], is about the whole directory, and nothing is listed
-// then.
+// An error, such as [access.ErrUntrusted], is about the whole directory, and nothing is listed then.
 func (s *Store) List(ctx context.Context) (entries []Entry, problems []error, err error) {
 	err = access.CheckPrivate(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
