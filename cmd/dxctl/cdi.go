@@ -57,8 +57,8 @@ that select a GPU.`,
 	command := &cobra.Command{
 		Use:   "cdi",
 		Short: "Give the GPUs to Docker, Podman and others by CDI",
-		Long: `Writes a specification of the Container Device Interface, by which Docker 25, Podman 4,
-nerdctl 2 and containerd give GPUs to Linux containers, without a daemon or the shim.`,
+		Long: `Writes a specification of the Container Device Interface, by which Docker 25, Podman 4.3,
+nerdctl 2.1 and containerd give GPUs to Linux containers, without a daemon or the shim.`,
 	}
 	command.AddCommand(generate)
 	return command

@@ -27,6 +27,7 @@ type doctorOptions struct {
 	isStatus bool   // of 'dxctl status'
 	version  string // dxctl's
 	cdiFile  string // the CDI specification
+	cdiUnit  string // the link that enables the unit that writes it, and removes it while no GPU works
 	timeout  time.Duration
 }
 
@@ -54,6 +55,7 @@ Fails if a check has failed. Requires root or an administrator.`,
 // command makes c run the checks. version is that of dxctl.
 func (o *doctorOptions) command(c *cobra.Command, version string) *cobra.Command {
 	o.version, o.cdiFile, o.timeout = version, "/var/run/cdi/directx-nri.yaml", checkTimeout
+	o.cdiUnit = "/etc/systemd/system/multi-user.target.wants/directx-cdi.service"
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if !cli.IsAdministrator() { // Otherwise a lack of permission would look like a problem of the node.
 			return fs.ErrPermission

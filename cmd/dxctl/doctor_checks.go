@@ -84,9 +84,9 @@ func readNode(ctx context.Context, o doctorOptions) nodeState {
 }
 
 // setup returns the set-up of the node. The kubelet's directory exists even while the kubelet is stopped. A machine
-// with a kubelet and a CDI specification can use the latter alone: the advertiser would have written the policy.
+// with a kubelet and CDI can use the latter alone: the advertiser would have written the policy.
 func (n nodeState) setup() setup {
-	kubelet, hasCDI := durable.Exists(n.kubeletDir), durable.Exists(n.cdiFile)
+	kubelet, hasCDI := durable.Exists(n.kubeletDir), durable.Exists(n.cdiFile) || durable.Exists(n.cdiUnit)
 	switch {
 	case kubelet && (!hasCDI || durable.Exists(policy.Path(n.stateDir))):
 		return setupKubernetes
@@ -119,6 +119,7 @@ func checks() []check {
 		{name: "policy", run: checkPolicy},
 		{name: "config", run: checkConfig, needs: []string{"policy"}},
 		{name: "gpu", run: checkGPUs, needs: []string{"policy"}},
+		{name: "cdi", run: checkCDI, needs: []string{"gpu"}},
 		{name: "containerd", run: checkContainerd, needs: []string{"policy"}},
 		{name: "shim", run: checkShim, needs: []string{"policy"}},
 		{name: "nri", run: checkNRI, needs: []string{"policy", "containerd"}},
@@ -228,6 +229,16 @@ func checkGPU(n nodeState, d resources.Device) []finding {
 		findings = append(findings, finding{mark: markUnknown, text: errlog.OneLine(name + ": " + note)})
 	}
 	return findings
+}
+
+func checkCDI(_ context.Context, n nodeState) []finding {
+	if n.setup() != setupCDI {
+		return nil
+	}
+	if !durable.Exists(n.cdiFile) {
+		return failed(fmt.Errorf("there is no file %s", n.cdiFile), "start directx-cdi, or see its log")
+	}
+	return passed("%s", n.cdiFile)
 }
 
 // checkContainerd reports a daemon that does not answer, that is too old, or whose pods cannot have GPUs.

@@ -48,7 +48,7 @@ func emptyNode(dir string) doctorOptions {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	o := doctorOptions{
 		stateDir: path("state"), shimDir: dir, runtimeDir: path("run"), kubeletDir: path("kubelet"), criSocket: path("cri.sock"),
-		version: "1.0", cdiFile: path("cdi.yaml"), timeout: testutil.Timeout,
+		version: "1.0", cdiFile: path("cdi.yaml"), cdiUnit: path("cdi.service"), timeout: testutil.Timeout,
 	}
 	if runtime.GOOS == "windows" {
 		o.criSocket = `\\.\pipe\dxctl-doctor-none`

@@ -148,7 +148,7 @@ func TestSetups(t *testing.T) {
 			shim(d)
 			d.serveCRI(&runtime.ImageService_ServiceDesc, runtime.UnimplementedImageServiceServer{})
 		}, "system policy config gpu containerd shim records"},
-		"CDI": {newDoubles, func(d *doubles) { d.write("cdi.yaml", "") }, "system policy config gpu records"},
+		"CDI": {newDoubles, func(d *doubles) { d.write("cdi.yaml", "") }, "system policy config gpu cdi records"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -162,10 +162,11 @@ func TestSetups(t *testing.T) {
 	}
 	// A kubelet without our advertiser, which would have written a policy.
 	d := newDoubles(t)
-	d.write("cdi.yaml", "")
+	d.write("cdi.service", "") // It has removed the specification.
 	testutil.NoError(t, os.Mkdir(d.kubeletDir, 0o700), os.Remove(policy.Path(d.stateDir)))
-	if got := (nodeState{doctorOptions: d.doctorOptions}).setup(); got != setupCDI {
-		t.Error(got)
+	n := nodeState{doctorOptions: d.doctorOptions}
+	if f := checkCDI(t.Context(), n); n.setup() != setupCDI || f[0].mark != markFailed {
+		t.Errorf("%s %v", n.setup(), f)
 	}
 }
 
