@@ -89,11 +89,14 @@ func refusalOf(err error) refusal {
 	return refusal{ReasonOther, errlog.RunDoctor, nil}
 }
 
-// Refuse logs in one line that c is not started because of err. It returns the reason, and the error with which the
-// container's creation fails: directx-nri, the container's name, and err with a remedy (its own, or that of the reason).
-func (c Container) Refuse(log logrus.FieldLogger, err error) (Reason, error) {
+// Refuse returns the reason why c is not started because of err, and the error with which its creation fails:
+// directx-nri, the container's name, and err with a remedy (its own, or that of the reason).
+func (c Container) Refuse(err error) (Reason, error) {
 	r := refusalOf(err)
-	err = fmt.Errorf("directx-nri: %s is not started: %w", c, errlog.WithRemedy(err, r.remedy))
-	log.WithFields(c.fields()).WithField("reason", string(r.reason)).WithError(err).Error("Container refused")
-	return r.reason, err
+	return r.reason, fmt.Errorf("directx-nri: %s is not started: %w", c, errlog.WithRemedy(err, r.remedy))
+}
+
+// LogRefusal logs the results of [Container.Refuse] in one line.
+func (c Container) LogRefusal(log logrus.FieldLogger, reason Reason, err error) {
+	log.WithFields(c.fields()).WithField("reason", string(reason)).WithError(err).Error("Container refused")
 }

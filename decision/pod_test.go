@@ -119,7 +119,7 @@ func decide(ctx context.Context, d *Decider, request Request) (edits ocispec.Edi
 		err = d.Bind(ctx, request, outcome)
 	}
 	if err != nil {
-		_, err = request.Container.Refuse(testutil.Quiet(), err)
+		_, err = request.Container.Refuse(err)
 		return ocispec.Edits{}, false, err
 	}
 	return outcome.Edits, outcome.UnchangedReason == "", nil

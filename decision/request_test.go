@@ -12,7 +12,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
 
@@ -35,7 +34,7 @@ func TestReasons(t *testing.T) {
 		ReasonConfig:     {WithReason(ReasonConfig, allocation.ErrHeld)},
 	} {
 		for _, err := range errs {
-			got, err := Container{Name: "main", Pod: &Pod{}}.Refuse(testutil.Quiet(), fmt.Errorf("%w: %w", discovery.ErrUnknown, err))
+			got, err := Container{Name: "main", Pod: &Pod{}}.Refuse(fmt.Errorf("%w: %w", discovery.ErrUnknown, err))
 			if got != want {
 				t.Errorf("%v: %q, want %q", err, got, want)
 			}
@@ -53,7 +52,7 @@ func TestRemedies(t *testing.T) {
 		"denied; do this":                                              WithReason(ReasonConfig, errlog.WithRemedy(errlog.WithRemedy(errDenied, "do this"), "or that")),
 	} {
 		want = "directx-nri: container \"c1\" is not started: " + want
-		if _, got := (Container{ID: "c1"}).Refuse(testutil.Quiet(), err); errlog.Text(got) != want || !errors.Is(got, err) {
+		if _, got := (Container{ID: "c1"}).Refuse(err); errlog.Text(got) != want || !errors.Is(got, err) {
 			t.Errorf("%q, want %q", errlog.Text(got), want)
 		}
 	}

@@ -101,7 +101,8 @@ func (p *Plugin) createContainer(
 	}
 	if err != nil {
 		var reason decision.Reason
-		reason, err = request.Container.Refuse(p.config.Log, err)
+		reason, err = request.Container.Refuse(err)
+		request.Container.LogRefusal(p.config.Log, reason, err)
 		p.config.Metrics.Refusals.WithLabelValues(string(reason)).Inc()
 	}
 	return adjustment, err

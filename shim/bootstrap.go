@@ -41,9 +41,11 @@ func (s *shim) recordBypass(path string, version int) {
 		reason = fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or set injection: kubelet with one that honors windows.devices",
 			path, version)
 	}
-	if err := shimfile.RecordBypass(s.stateDir, reason); err != nil {
-		s.log().WithError(err).Error("Cannot record the bootstrap version of the real shim")
-	}
+	inTime(func() {
+		if err := shimfile.RecordBypass(s.stateDir, reason); err != nil {
+			s.log().WithError(err).Error("Cannot record the bootstrap version of the real shim")
+		}
+	})
 }
 
 // decodeVersion returns the version in a protobuf message, 0 if it has none. ok is false if the message is malformed, or

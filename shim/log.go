@@ -1,11 +1,14 @@
 package shim
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -19,13 +22,28 @@ func newLog(stateDir string) *logrus.Logger {
 
 // log returns the log as the node policy has it. It reads the policy unless that was read for a decision.
 func (s *shim) log() *logrus.Logger {
-	if s.logger == nil {
-		s.logger = newLog(s.stateDir)
-		if p, err := policy.Read(s.stateDir); err == nil {
-			p.Log.Configure(s.logger)
-		}
+	if s.logger != nil {
+		return s.logger
 	}
-	return s.logger
+	logger := newLog(s.stateDir)
+	if p, err := policy.Read(s.stateDir); err == nil {
+		p.Log.Configure(logger)
+	}
+	return logger
+}
+
+// stateTimeout is how long a start waits for the state directory when it does not need it.
+const stateTimeout = time.Second
+
+// inTime calls do, which writes to the state directory, and waits for stateTimeout at most: when its disk does not
+// respond, a container that does not need it still starts, and the cause of a refusal is still reported.
+func inTime(do func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), stateTimeout)
+	defer cancel()
+	_, _ = discovery.Await(ctx, func(context.Context) (any, error) {
+		do()
+		return nil, nil
+	})
 }
 
 // maxLogBytes is the size at which the log is renamed to a backup.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -169,6 +170,19 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("logged %s", log)
 			}
 		})
+	}
+}
+
+// TestHungLog: a refusal is reported while the disk of the log does not respond.
+func TestHungLog(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.link("bin/" + ourName)
+	b.link("bin/" + realName)
+	testutil.NoError(t, syscall.Mkfifo(b.path("state/shim.log"), 0o600)) // Opening it blocks.
+	b.write("c1/config.json", standalone("DIRECTX_VISIBLE_DEVICES=7"))
+	if r := b.run("bin/"+ourName, startArgs()); r.status != exitFailure || !strings.Contains(r.stderr, "is not started") {
+		t.Errorf("%+v", r)
 	}
 }
 

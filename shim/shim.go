@@ -58,14 +58,19 @@ func (s *shim) main() int {
 			return status
 		}
 	}
-	if s.isStart() {
-		_, err = s.container.Refuse(s.log(), err)
-	} else {
-		err = fmt.Errorf("directx-nri: %w", err)
-	}
-	// The line has no newline, because containerd appends to it.
-	fmt.Fprint(s.stderr, errlog.Text(err))
+	s.report(err)
 	return exitFailure
+}
+
+// report prints why the call fails. The line has no newline, because containerd appends to it.
+func (s *shim) report(err error) {
+	if !s.isStart() {
+		fmt.Fprint(s.stderr, errlog.Text(fmt.Errorf("directx-nri: %w", err)))
+		return
+	}
+	reason, err := s.container.Refuse(err)
+	fmt.Fprint(s.stderr, errlog.Text(err))
+	inTime(func() { s.container.LogRefusal(s.log(), reason, err) })
 }
 
 // realShim returns the path of the shim that runs the container: on Windows the one that was moved aside,
@@ -109,9 +114,9 @@ func flagValue(args []string, name string) (value string) {
 const specName = "config.json"
 
 const (
-	// startTimeout is how long it may take until the edits are decided. containerd ends a start after 10 s, without
-	// its cause.
-	startTimeout = 8 * time.Second
+	// startTimeout is how long it may take until a container's spec is edited. containerd ends a start after 10 s,
+	// without its cause.
+	startTimeout = 7 * time.Second
 	// queryTimeout is the part of it that containerd may take to report the annotations of a container and its pod.
 	// It usually takes less than 20 ms.
 	queryTimeout = 5 * time.Second
@@ -165,30 +170,33 @@ func (s *shim) editBundle() (err error) {
 	decider, err := discovery.Await(ctx, func(context.Context) (*decision.Decider, error) {
 		return decision.Open(s.stateDir, container.OS, s.files, s.logger)
 	})
-	var outcome *decision.Outcome
 	if err == nil {
-		outcome, err = discovery.Await(ctx, func(ctx context.Context) (*decision.Outcome, error) {
-			return decider.Decide(ctx, request)
+		_, err = discovery.Await(ctx, func(ctx context.Context) (any, error) {
+			outcome, err := decider.Decide(ctx, request)
+			if err == nil && outcome.UnchangedReason == "" {
+				err = editSpec(ctx, path, spec, outcome.Edits)
+			}
+			if err != nil {
+				return nil, err
+			}
+			return nil, decider.Bind(ctx, request, outcome)
 		})
 	}
 	if err != nil && (decider == nil || ctx.Err() != nil) && request.OnlyLocationPaths() {
-		s.logger.WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may not be GPUs")
+		inTime(func() {
+			s.logger.WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may not be GPUs")
+		})
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	if outcome.UnchangedReason == "" {
-		if err := editSpec(path, spec, outcome.Edits); err != nil {
-			return err
-		}
-	}
-	return decider.Bind(ctx, request, outcome)
+	return err
 }
 
-// editSpec applies edits to spec and writes it to path, from which it was read. A crash of the system,
-// from which a sync protects, also ends the container.
-func editSpec(path string, spec ocispec.Spec, edits ocispec.Edits) error {
+// editSpec applies edits to spec and writes it to path, from which it was read, unless the time is over. A crash of
+// the system, from which a sync protects, also ends the container.
+func editSpec(ctx context.Context, path string, spec ocispec.Spec, edits ocispec.Edits) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	edited, changed, err := spec.Apply(edits)
 	if err != nil {
 		return fmt.Errorf("%s: %w", specName, err)

@@ -4,6 +4,7 @@ package shim
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -86,7 +87,10 @@ func (b *bed) edit(args ...string) error {
 	s.container.ID = filepath.Base(s.bundle)
 	err := s.editBundle()
 	if err != nil {
-		_, err = s.container.Refuse(s.log(), err)
+		var stderr strings.Builder
+		s.stderr = &stderr
+		s.report(err)
+		err = errors.New(stderr.String())
 	}
 	return err
 }
@@ -295,7 +299,7 @@ func TestHungDriver(t *testing.T) {
 		b.files = hungFiles{b.files, hang}
 		device := `"windows":{"devices":[{"id":"` + gpuPath + `","idType":"vpci-location-path"}]}}`
 		began := time.Now()
-		b.refuses(b.editSpec(`{"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]},`+device), "did not respond within 8s")
+		b.refuses(b.editSpec(`{"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]},`+device), "did not respond within 7s")
 		if took := time.Since(began); took != startTimeout {
 			t.Errorf("refused after %s, want %s", took, startTimeout)
 		}

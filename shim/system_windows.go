@@ -45,7 +45,9 @@ func (s *shim) exec(path string) (int, error) {
 		jobErr = errors.Join(err, jobErr)
 	}
 	if jobErr != nil {
-		s.log().WithError(jobErr).Warn("The real shim runs without a job object: it continues if containerd ends this start")
+		inTime(func() {
+			s.log().WithError(jobErr).Warn("The real shim runs without a job object: it continues if containerd ends this start")
+		})
 	}
 	err := command.Wait()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {

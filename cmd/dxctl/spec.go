@@ -16,7 +16,6 @@ import (
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
@@ -145,7 +144,7 @@ func (o *specOptions) decide(ctx context.Context, stderr io.Writer, info ocispec
 	case errors.Is(err, fs.ErrPermission):
 		return nil, cli.UnknownResult(err) // The shim may have it.
 	case err != nil:
-		_, err = container.Refuse(errlog.NewLogger(io.Discard), err)
+		_, err = container.Refuse(err)
 		return nil, err
 	}
 	return outcome, nil
