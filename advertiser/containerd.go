@@ -2,12 +2,15 @@ package advertiser
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/directx-nri/directx-nri/internal/cri"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/shim/diversion"
 )
 
 // queryTimeout limits a query of containerd's configuration.
@@ -35,6 +38,26 @@ func (d *Daemon) resolveInjection(ctx context.Context, configured policy.Injecti
 	}
 	containerd, err := d.readContainerd(ctx)
 	return cri.ResolveInjection(configured, d.compiler.NodeOS, containerd.Version), err
+}
+
+// repairDiversion puts containerd's shim back until ctx ends, whenever there is none: whatever else does not work on
+// this node, containers start.
+func (d *Daemon) repairDiversion(ctx context.Context) error {
+	if d.options.Diversion == nil {
+		return nil
+	}
+	var lastErr errlog.LastError
+	for {
+		err := d.options.Diversion.Repair(ctx)
+		if err != nil && !errors.Is(err, diversion.ErrUnknownDirectory) && lastErr.Changed(err) {
+			d.log.WithError(err).Error("Cannot repair containerd's shim, retrying")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(retryInterval):
+		}
+	}
 }
 
 // undoDiversion moves containerd's shim back.

@@ -109,6 +109,7 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 		return d.metrics.Serve(ctx, c.Policy.Metrics.Address,
 			metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
 	})
+	group.Go(func() error { return d.repairDiversion(ctx) })
 	if c.problem == nil {
 		group.Go(func() error { return d.advertise(ctx, c.Policy) })
 	} else {

@@ -16,6 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -124,18 +125,17 @@ func (r *run) listDevices(ctx context.Context) ([]discovery.Device, error) {
 	if errors.Is(problem, allocation.ErrRemoved) {
 		return nil, fmt.Errorf("%w: %w", errNewRun, problem)
 	}
-	injection, err := r.resolveInjection(ctx, r.configured)
-	if err != nil {
-		return nil, err
+	var containerd cri.Config
+	if r.policy.Injection == policy.InjectByShim || r.configured == policy.InjectAuto && r.compiler.NodeOS == "windows" {
+		if containerd, err = r.readContainerd(ctx); err != nil {
+			return nil, err
+		}
 	}
+	injection := cri.ResolveInjection(r.configured, r.compiler.NodeOS, containerd.Version)
 	if injection != r.policy.Injection {
 		return nil, fmt.Errorf("%w: this version of containerd needs injection: %s", errNewRun, injection)
 	}
 	if injection == policy.InjectByShim {
-		containerd, err := r.readContainerd(ctx)
-		if err != nil {
-			return nil, err
-		}
 		problem = cmp.Or(problem, containerd.Check(r.compiler.NodeOS))
 		if problem == nil && r.options.Diversion != nil {
 			problem = r.options.Diversion.Ensure(ctx)

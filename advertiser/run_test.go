@@ -12,6 +12,8 @@ import (
 
 	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
@@ -63,6 +65,23 @@ func TestNeedsNewRun(t *testing.T) {
 			t.Errorf("%s: %t", injection, got)
 		}
 	}
+}
+
+// TestRepair: without a valid configuration, containers still start.
+//
+//nolint:paralleltest // It sets a variable.
+func TestRepair(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(paths.StateDirVariable, dir)
+	testutil.WriteFile(t, paths.RealShim(dir), "the real shim", 0o700)
+	d := New(Options{Diversion: diversion.NewKeeper(dir, "")},
+		config.Compiler{StateDir: dir, File: filepath.Join(dir, "none"), Required: true}, "v", testutil.Quiet())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- d.Run(ctx) }()
+	testutil.Eventually(t, "a shim", func() bool { return durable.Exists(filepath.Join(dir, paths.Runhcs)) })
+	cancel()
+	testutil.NoError(t, <-ended)
 }
 
 // containerd is a CRI service.

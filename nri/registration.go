@@ -124,10 +124,11 @@ func (p *Plugin) runSession(ctx context.Context) error {
 	case <-connCtx.Done():
 	case <-ctx.Done():
 		p.notReady.Store(&errUnregistered)
-		// The stub does not wait for the answers of hooks when it stops. Each returns within hookTimeout.
+		// The stub does not wait for the answers of hooks when it stops. Each returns within hookTimeout. Hooks that
+		// come meanwhile answer, too: a newer runtime fails any container whose hook gets no answer.
 		hooks.inFlight.Lock()
-		time.Sleep(answerInterval)
 		hooks.inFlight.Unlock()
+		time.Sleep(answerInterval)
 	}
 	return errConnectionLost
 }

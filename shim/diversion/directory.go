@@ -36,18 +36,44 @@ type system struct {
 }
 
 // directory returns the directory of the runhcs shim: that of the one which started the container of this
-// process; otherwise that of the running ones; otherwise the one where containerd finds it.
-func directory(s system) (string, error) {
+// process; otherwise that of the running ones; otherwise the one where containerd finds it. left are the directories
+// of shims that an earlier version of containerd has started: each version of RKE2 has a directory of its own.
+func directory(s system) (dir string, left []string, err error) {
 	for _, dirs := range [][]string{s.ownShim(), s.runningShims(), s.besideContainerd()} {
-		switch len(dirs) {
+		var current []string
+		for _, dir := range dirs {
+			if s.isLeft(dir) {
+				left = appendDir(left, dir)
+			} else {
+				current = append(current, dir)
+			}
+		}
+		switch len(current) {
 		case 0:
 		case 1:
-			return dirs[0], nil
+			return current[0], left, nil
 		default:
-			return "", fmt.Errorf("%w: %s", ErrSeveralDirectories, strings.Join(dirs, ", "))
+			return "", nil, fmt.Errorf("%w: %s", ErrSeveralDirectories, strings.Join(current, ", "))
 		}
 	}
-	return "", ErrUnknownDirectory
+	return "", nil, ErrUnknownDirectory
+}
+
+// isLeft reports whether dir has a containerd that does not run, while one of another directory runs.
+func (s system) isLeft(dir string) bool {
+	running := s.containerds()
+	isIn := func(other string) bool { return winpath.Equal(other, dir) }
+	return len(running) > 0 && !slices.ContainsFunc(running, isIn) && s.exists(winpath.Join(dir, containerdName))
+}
+
+// containerds returns the directories of the containerds that run.
+func (s system) containerds() (dirs []string) {
+	for _, p := range s.processes {
+		if strings.EqualFold(p.name, containerdName) && p.path != "" {
+			dirs = append(dirs, winpath.Dir(p.path))
+		}
+	}
+	return dirs
 }
 
 // ownShim returns the directory of the nearest ancestor of this process that is a runhcs shim: it starts the
@@ -79,12 +105,8 @@ func (s system) runningShims() []string {
 
 // besideContainerd returns the directories that have the runhcs shim, of those in which containerd looks for it.
 func (s system) besideContainerd() []string {
-	var candidates, dirs []string
-	for _, p := range s.processes {
-		if strings.EqualFold(p.name, containerdName) && p.path != "" {
-			candidates = append(candidates, winpath.Dir(p.path))
-		}
-	}
+	var dirs []string
+	candidates := s.containerds()
 	if len(candidates) > 0 {
 		candidates = append(candidates, s.searchPath...)
 	}

@@ -10,27 +10,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
-// find returns the directory from which containerd runs the runhcs shim.
-func find() (string, error) {
-	s, err := readSystem()
-	if err != nil {
-		return "", err
-	}
-	return directory(s)
-}
-
-func findContainerd() string {
-	s, err := readSystem()
-	if dirs := s.besideContainerd(); err == nil && len(dirs) == 1 {
-		return dirs[0]
-	}
-	return "" // The next call tries again.
-}
-
-func readSystem() (system, error) {
+// find returns the directory from which containerd runs the runhcs shim, and those that it has left.
+func find() (dir string, left []string, err error) {
 	processes, err := win32.Processes()
 	if err != nil {
-		return system{}, err
+		return "", nil, err
 	}
 	s := system{self: uint32(os.Getpid()), searchPath: filepath.SplitList(os.Getenv("PATH")), exists: durable.Exists}
 	for _, p := range processes {
@@ -40,5 +24,5 @@ func readSystem() (system, error) {
 		}
 		s.processes = append(s.processes, found)
 	}
-	return s, nil
+	return directory(s)
 }

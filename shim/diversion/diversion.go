@@ -56,7 +56,7 @@ func Open(dir string) (*Diversion, error) {
 	if dir != "" {
 		return New(dir), nil
 	}
-	dir, err := find()
+	dir, _, err := find()
 	if err != nil {
 		return nil, err
 	}
@@ -162,8 +162,27 @@ func (d *Diversion) Remove(ctx context.Context) (changed bool, err error) {
 	})
 }
 
+// Repair puts the real shim back if there is none in its place, because another program has removed ours. No
+// container starts without either.
+func (d *Diversion) Repair(ctx context.Context) error {
+	if err := d.Check(); !errors.Is(err, ErrInterrupted) {
+		return nil
+	}
+	_, err := d.change(ctx, "put the real shim back in", func() (bool, error) {
+		s, err := d.inspect() // The change that was interrupted may be one that went on.
+		if err != nil || s != (state{absent, foreign}) {
+			return false, err
+		}
+		return true, d.restore(absent)
+	})
+	return err
+}
+
 // restore puts a copy of the real shim back: our shim is about to run the real one in the starts in flight.
 func (d *Diversion) restore(place kind) error {
+	if place == absent && d.files.link(d.real(), d.place()) == nil {
+		return nil // A disk that is full has no room for a copy.
+	}
 	copied := filepath.Join(d.dir, tempPrefix+filepath.Base(d.unique("")))
 	if err := d.files.copy(d.real(), copied); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -504,32 +505,43 @@ func TestLockEndsWithItsContext(t *testing.T) {
 func TestKeeperFollowsContainerd(t *testing.T) {
 	t.Parallel()
 	old, updated := newNode(t, "runhcs 1", ""), newNode(t, "runhcs 2", "")
-	at := ""
-	k := NewKeeper("", newFile(t, "ours 1"))
-	k.findContainerd, k.diversion = func() string { return at }, old.Diversion
-	for _, at = range []string{"", old.dir, old.dir, ""} {
+	k, at, findErr := newKeeper(t, old), old.dir, ErrUnknownDirectory
+	var left []string
+	k.find = func() (string, []string, error) { return at, left, findErr }
+	ensure := func(diverted, undone node, text string) {
+		t.Helper()
 		testutil.NoError(t, k.Ensure(t.Context()))
-		old.checks(nil)
+		diverted.checks(nil)
+		undone.has(text)
 	}
+	ensure(old, updated, "shim: runhcs 2") // containerd restarts.
+	findErr = nil
+	ensure(old, updated, "shim: runhcs 2")
 	at = updated.dir
-	k.follow(t.Context())
-	old.has("shim: runhcs 1")
-	if k.diversion.Dir() != updated.dir || k.installed {
-		t.Errorf("the diversion is in %s", k.diversion.Dir())
-	}
+	ensure(updated, old, "shim: runhcs 1")
+	old.install("ours 1", true) // by a container that has ended
+	left = []string{old.dir}
+	ensure(updated, old, "shim: runhcs 1")
+}
+
+// newKeeper returns the Keeper of a node whose directory it has found.
+func newKeeper(t *testing.T, n node) *Keeper {
+	k := NewKeeper("", newFile(t, "ours 1"))
+	k.newIn, k.diversion = openNode, n.Diversion
+	k.find = func() (string, []string, error) { return n.dir, nil, nil }
+	return k
 }
 
 func TestKeeper(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "runhcs 1", "")
-	k := NewKeeper("", newFile(t, "ours 1"))
+	k := newKeeper(t, n)
 	ensure := func(want error) {
 		t.Helper()
 		if err := k.Ensure(t.Context()); !errors.Is(err, want) {
 			t.Errorf("%v, want %v", err, want)
 		}
 	}
-	k.diversion = n.Diversion
 	for i := range maxRepairs + 1 {
 		ensure(nil)
 		if i == 0 { // The last repairs were long ago.
@@ -553,10 +565,9 @@ func TestKeeper(t *testing.T) {
 func TestKeeperTestsSeldom(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "runhcs 1", "")
-	k := NewKeeper("", newFile(t, "ours 1"))
+	k := newKeeper(t, n)
 	tests := 0
 	n.selfTest = func(context.Context, string, string) error { tests++; return shimfile.ErrSelfTest }
-	k.diversion = n.Diversion
 	for range 2 {
 		if err := k.Ensure(t.Context()); !errors.Is(err, shimfile.ErrSelfTest) || tests != 1 {
 			t.Errorf("%v after %d tests", err, tests)
@@ -566,11 +577,23 @@ func TestKeeperTestsSeldom(t *testing.T) {
 	n.selfTest, k.testedAt = passes, k.testedAt.Add(-retestInterval)
 	testutil.NoError(t, k.Ensure(t.Context()))
 	n.checks(nil)
-	// A virus scanner takes our shim away, and the next copy fails its test: the real shim runs containers.
-	testutil.NoError(t, os.Remove(n.place()))
-	n.selfTest = func(context.Context, string, string) error { return shimfile.ErrSelfTest }
-	if err := k.Ensure(t.Context()); !errors.Is(err, shimfile.ErrSelfTest) {
-		t.Error(err)
+}
+
+// TestRepair: a virus scanner takes our shim away, and the real one runs containers, also when the disk is full.
+func TestRepair(t *testing.T) {
+	t.Parallel()
+	for name, behave := range variants {
+		n := newNode(t, "ours 1", "runhcs 1")
+		behave(&n.files)
+		if name != "no hard links" {
+			n.files.copy = func(string, string) error { return syscall.ENOSPC }
+		}
+		k := newKeeper(t, n)
+		testutil.NoError(t, k.Repair(t.Context()))
+		n.checks(nil)
+		testutil.NoError(t, os.Remove(n.place()), k.Repair(t.Context()))
+		n.has("shim: runhcs 1", "directx-nri/shim: runhcs 1")
+		testutil.NoError(t, k.Ensure(t.Context()))
+		n.checks(nil)
 	}
-	n.has("shim: runhcs 1")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
@@ -23,15 +24,16 @@ const (
 // ErrContested means that another program replaces our shim again and again.
 var ErrContested = errors.New("another program replaces our shim again and again")
 
-// Keeper makes a diversion and keeps it while a daemon runs. Its methods must not be called concurrently.
+// Keeper makes a diversion and keeps it while a daemon runs.
 type Keeper struct {
 	dir     string
 	newFile string
 
-	// findContainerd returns the directory of the containerd that runs, "" unless it is one that has the runhcs shim.
-	findContainerd func() string
-	containerd     string // when it was found last
+	// find and newIn are functions of this package: [New].
+	find  func() (dir string, left []string, err error)
+	newIn func(dir string) *Diversion
 
+	mutex      sync.Mutex // for what follows
 	diversion  *Diversion // nil until its directory is found
 	installed  bool       // by this Keeper
 	repairs    int
@@ -43,23 +45,29 @@ type Keeper struct {
 
 // NewKeeper returns a Keeper that installs the program newFile in the directory dir, as [Open] finds it.
 func NewKeeper(dir, newFile string) *Keeper {
-	return &Keeper{dir: dir, newFile: newFile, findContainerd: findContainerd}
+	return &Keeper{dir: dir, newFile: newFile, find: find, newIn: New}
 }
 
-// Ensure makes the diversion with the first call, and makes it again with later calls when it is not whole.
-// After several repairs, the error matches [ErrContested], and Ensure changes nothing until [Keeper.Undo]. While our
-// shim is gone and cannot be placed, the real one is put back, because no container starts without either.
-func (k *Keeper) Ensure(ctx context.Context) error {
+// Repair puts the real shim back if there is none in its place, without changing anything else.
+func (k *Keeper) Repair(ctx context.Context) error {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
 	if err := k.open(); err != nil {
 		return err
 	}
-	k.follow(ctx)
-	err := k.install(ctx)
-	if err != nil && errors.Is(k.diversion.Check(), ErrInterrupted) {
-		_, removeErr := k.diversion.Remove(ctx)
-		err = errors.Join(err, removeErr)
+	return k.diversion.Repair(ctx)
+}
+
+// Ensure makes the diversion with the first call, and makes it again with later calls when it is not whole.
+// After several repairs, the error matches [ErrContested], and Ensure changes nothing until [Keeper.Undo].
+func (k *Keeper) Ensure(ctx context.Context) error {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	if err := k.open(); err != nil {
+		return err
 	}
-	return err
+	_ = k.follow(ctx) // The next call tries again.
+	return k.install(ctx)
 }
 
 func (k *Keeper) install(ctx context.Context) error {
@@ -94,30 +102,38 @@ func (k *Keeper) install(ctx context.Context) error {
 
 // Undo undoes the diversion, also one that another process has made. If containerd is nowhere, there is none.
 func (k *Keeper) Undo(ctx context.Context) error {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
 	if err := k.open(); errors.Is(err, ErrUnknownDirectory) {
 		return nil
 	} else if err != nil {
 		return err
 	}
+	err := k.follow(ctx)
 	k.installed, k.repairs, k.testErr = false, 0, nil
-	_, err := k.diversion.Remove(ctx)
-	return err
+	_, removeErr := k.diversion.Remove(ctx)
+	return errors.Join(err, removeErr)
 }
 
 // follow moves the diversion to the directory of containerd, if that has changed: each version of RKE2 has its own.
-func (k *Keeper) follow(ctx context.Context) {
+// The error is that of undoing diversions which are left.
+func (k *Keeper) follow(ctx context.Context) (err error) {
 	if k.dir != "" {
-		return
+		return nil
 	}
-	before, now := k.containerd, k.findContainerd()
-	if now == "" {
-		return
+	dir, left, findErr := k.find()
+	if findErr != nil {
+		return nil // containerd may be about to start.
 	}
-	k.containerd = now
-	if before != "" && !winpath.Equal(now, before) {
-		_, _ = k.diversion.Remove(ctx) // That containerd does not run any more.
-		k.diversion, k.installed, k.repairs, k.testErr = New(now), false, 0, nil
+	if old := k.diversion.Dir(); !winpath.Equal(old, dir) {
+		left = append(left, old)
+		k.diversion, k.installed, k.repairs, k.testErr = k.newIn(dir), false, 0, nil
 	}
+	for _, dir := range left {
+		_, removeErr := k.newIn(dir).Remove(ctx)
+		err = errors.Join(err, removeErr)
+	}
+	return err
 }
 
 func (k *Keeper) open() (err error) {

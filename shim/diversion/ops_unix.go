@@ -9,9 +9,7 @@ import (
 )
 
 // find is for Windows, as is all of the diversion: other systems run its tests.
-func find() (string, error) { return "", errors.ErrUnsupported }
-
-func findContainerd() string { return "" }
+func find() (dir string, left []string, err error) { return "", nil, errors.ErrUnsupported }
 
 func copyAccess(string, *os.File) error { return nil }
 
