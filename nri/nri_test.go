@@ -345,18 +345,3 @@ func TestWorkIsLinear(t *testing.T) { //nolint:paralleltest // It measures.
 		})
 	}
 }
-
-// BenchmarkManyVariables has as many annotations and mounts as variables.
-func BenchmarkManyVariables(b *testing.B) {
-	bed := newBed(b, gpu("0"))
-	for _, n := range []int{0, 1000, 10000} {
-		pod, container := many(n)
-		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			for b.Loop() {
-				if _, err := bed.adjust(pod, container); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -411,16 +411,3 @@ func TestWorkIsLinear(t *testing.T) { //nolint:paralleltest // It measures.
 		})
 	}
 }
-
-// BenchmarkManyVariables has as many annotations and mounts as variables.
-func BenchmarkManyVariables(b *testing.B) {
-	bed := newBed(b)
-	for _, n := range []int{0, 1000, 10000} {
-		spec := many(n, false)
-		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			for b.Loop() {
-				testutil.NoError(b, bed.editSpec(spec))
-			}
-		})
-	}
-}

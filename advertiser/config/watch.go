@@ -9,7 +9,7 @@ import (
 const (
 	// pollInterval is the time between polls of the files. A change counts when two polls are equal,
 	// because a program may write a file in several steps.
-	pollInterval = 250 * time.Millisecond
+	pollInterval = time.Second
 	// compileInterval is the longest time between compilations of unchanged files. If they were
 	// refused, the cause may be gone, such as a missing program. If they were installed, files in the
 	// state directory may be lost.
