@@ -29,6 +29,8 @@ type Options struct {
 	CRISocket                                                  string
 	// Diversion is nil where containerd's shim stays in its place: on Linux.
 	Diversion *diversion.Keeper
+	// Dxctl is the path of the dxctl of which pods get a copy, "" on Linux.
+	Dxctl string
 }
 
 // Daemon runs the device plugin. Each run has one configuration.
@@ -44,6 +46,7 @@ type Daemon struct {
 	// the file of labels.
 	lastCompileErr, lastLabelErr errlog.LastError
 	status                       atomic.Pointer[status]
+	sharedDxctl                  string // the path of the copy, "" until there is a GPU
 }
 
 // New returns the daemon of a program's version that compiles its configuration with compiler.
@@ -77,6 +80,9 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}
 	if undoErr := d.undoDiversion(context.WithoutCancel(ctx)); undoErr != nil {
 		err = errors.Join(err, fmt.Errorf("move containerd's shim back: %w", undoErr))
+	}
+	if removeErr := durable.Remove(d.sharedDxctl); d.sharedDxctl != "" && removeErr != nil { // A pod may run it.
+		d.log.WithError(removeErr).Warn("The copy of dxctl for pods stays")
 	}
 	if d.options.LabelsFile != "" { // Nothing else would remove it when directx-nri is removed.
 		err = errors.Join(err, durable.Remove(d.options.LabelsFile))

@@ -114,8 +114,8 @@ func (r *run) pluginConfig() deviceplugin.Config {
 
 // listDevices lists the GPUs of the node, as unhealthy while containers would not start with them. It returns
 // an error if that is not known, as during a restart of containerd: what is advertised stays so. The error
-// matches [errNewRun] if this run cannot go on. On Windows, it makes the diversion. Where no GPU is offered,
-// nothing is checked, and nothing on the node changes.
+// matches [errNewRun] if this run cannot go on. On Windows, it makes the diversion, and shares dxctl. Where no GPU is
+// offered, nothing is checked, and nothing on the node changes.
 func (r *run) listDevices(ctx context.Context) ([]discovery.Device, error) {
 	devices, err := r.source.Devices(ctx)
 	if err != nil || !offersAny(devices, r.policy.Policy, r.compiler.NodeOS) {
@@ -143,6 +143,7 @@ func (r *run) listDevices(ctx context.Context) ([]discovery.Device, error) {
 		// Only our shim, in its place, sees that containerd does not bypass it any longer.
 		problem = cmp.Or(problem, shimfile.CheckBypass(r.compiler.StateDir))
 	}
+	r.shareDxctl(ctx)
 	for i := range devices {
 		if problem != nil && devices[i].Health.OK() {
 			devices[i].Health.Reason = errlog.Text(problem)

@@ -120,7 +120,6 @@ func TestListDevices(t *testing.T) {
 		"no GPU":                   {configured: policy.InjectByShim, inForce: policy.InjectByShim, noGPU: true},
 		"an update of containerd":  {configured: policy.InjectAuto, inForce: policy.InjectByKubelet, version: "v2.0.6", err: "injection: shim", newRun: true},
 		"no update of containerd":  {configured: policy.InjectAuto, inForce: policy.InjectByKubelet, version: "v2.0.5", bypassed: "version 3"},
-		"kubelet":                  {configured: policy.InjectByKubelet, inForce: policy.InjectByKubelet},
 		"the records were removed": {configured: policy.InjectByKubelet, inForce: policy.InjectByKubelet, noLock: true, err: "removed", newRun: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,5 +155,35 @@ func TestListDevices(t *testing.T) {
 				t.Errorf("%+v", devices)
 			}
 		})
+	}
+}
+
+// TestShareDxctl: pods can run the dxctl of a node with a GPU while a daemon runs, and no GPU depends on that.
+func TestShareDxctl(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	shared, records := filepath.Join(dir, paths.DxctlFile), allocationtest.Open(t, filepath.Join(dir, "records"))
+	p := policy.Default()
+	p.Injection = policy.InjectByKubelet
+	testutil.NoError(t, os.WriteFile(filepath.Join(dir, "v1"), []byte("v1"), 0o600), os.WriteFile(filepath.Join(dir, "v2"), []byte("v2"), 0o600))
+	var r run
+	for _, test := range []struct {
+		gpu         bool
+		dxctl, want string
+	}{{false, "v1", ""}, {true, "v1", "v1"}, {true, "v2", "v2"}, {true, "missing", "v2"}} {
+		r = run{
+			Daemon:     New(Options{Dxctl: filepath.Join(dir, test.dxctl)}, config.Compiler{StateDir: dir, NodeOS: "windows"}, "v", testutil.Quiet()),
+			configured: p.Injection, policy: policy.Resolved{Policy: p}, recorder: records,
+			source: discovery.Static{{InstanceID: "GPU", SupportsDisplay: test.gpu, LocationPath: "PCIROOT(0)#PCI(1B00)"}},
+		}
+		devices, err := r.listDevices(t.Context())
+		if copied, _ := os.ReadFile(shared); err != nil || !devices[0].Health.OK() || string(copied) != test.want {
+			t.Errorf("%+v: %+v, %v, dxctl %q", test, devices, err, copied)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Run(ended); err != nil || durable.Exists(shared) {
+		t.Errorf("at the end: %v, dxctl exists: %t", err, durable.Exists(shared))
 	}
 }

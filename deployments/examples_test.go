@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/directx-nri/directx-nri/decision/extramounts"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 // example is one manifest of the examples.
@@ -108,6 +109,10 @@ func checkExampleContainer(t *testing.T, e example, c corev1.Container) {
 	if len(e.pod.Volumes) == 0 {
 		return
 	}
+	if e.pod.Volumes[0].HostPath != nil {
+		checkProbe(t, e.pod)
+		return
+	}
 	// A program of this repository is one that build.sh builds. It is copied from a ConfigMap's volume, whose files are
 	// symbolic links: Windows does not run programs through those.
 	command := copiedProgram.FindStringSubmatch(strings.Join(c.Command, " "))
@@ -117,6 +122,18 @@ func checkExampleContainer(t *testing.T, e example, c corev1.Container) {
 	sources, err := filepath.Glob("examples/programs/" + command[3] + ".c*")
 	if err != nil || len(sources) != 1 || e.pod.Volumes[0].ConfigMap == nil || e.pod.Volumes[0].ConfigMap.Name != "gpu-examples" {
 		t.Errorf("sources of %s are %v (%v), volumes %v", command[2], sources, err, e.pod.Volumes)
+	}
+}
+
+// checkProbe checks that a pod on Windows runs the dxctl that the advertiser has copied, and waits for it.
+func checkProbe(t *testing.T, pod corev1.PodSpec) {
+	t.Helper()
+	const mounted = `C:\directx-nri`
+	host, container := pod.Volumes[0].HostPath, pod.Containers[0]
+	copied := `C:\ProgramData\directx-nri\` + strings.ReplaceAll(paths.DxctlFile, "/", `\`)
+	if *host.Type != corev1.HostPathDirectory || container.VolumeMounts[0].MountPath != mounted || !container.VolumeMounts[0].ReadOnly ||
+		host.Path+strings.TrimPrefix(container.Command[0], mounted) != copied || container.Command[1] != "probe" {
+		t.Errorf("%q does not run %s: %+v", container.Command, copied, pod)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -78,15 +79,15 @@ func TestOptions(t *testing.T) {
 			}
 		})
 	}
-	// The pod is of 'helm test'.
-	kinds := regexp.MustCompile(`(?m)^kind: \w+$|helm.sh/hook: \w+`)
-	found := kinds.FindAllString(mustTemplate(t, "image: {repository: a}"), -1)
-	if got := strings.Join(found, ","); got != "kind: ConfigMap,kind: DaemonSet,kind: Pod,helm.sh/hook: test" {
-		t.Errorf("by default, the chart has %s", got)
+	decoded, err := decode([]byte(mustTemplate(t, "image: {repository: a}")))
+	pod, isPod := decoded[len(decoded)-1].(*corev1.Pod)
+	if err != nil || len(decoded) != 3 || !isPod || pod.Annotations["helm.sh/hook"] != "test" {
+		t.Fatalf("by default, the chart has %+v, %v", decoded, err)
 	}
+	checkProbe(t, pod.Spec)
 	// helm prints the notes only with a cluster.
 	dir := t.TempDir()
-	err := errors.Join(os.CopyFS(dir, os.DirFS(chart)),
+	err = errors.Join(os.CopyFS(dir, os.DirFS(chart)),
 		os.WriteFile(dir+"/templates/notes.yaml", []byte(`notes: {{ include "directx-nri/templates/NOTES.txt" . | toJson }}`), 0o600))
 	notes, stderr, helmErr := helm(t, "template", "a", dir, "--show-only=templates/notes.yaml",
 		"--set-json", `image.tag="1",linux={"enabled":true,"discover":true,"doctor":true,"criSocket":"/c/s"}`)

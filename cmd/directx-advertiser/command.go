@@ -72,6 +72,7 @@ be restarted at any time.`,
 				return err
 			}
 			o.Diversion = diversion.NewKeeper(*shimDir, filepath.Join(filepath.Dir(self), shimfile.FileName()))
+			o.Dxctl = filepath.Join(filepath.Dir(self), "dxctl.exe")
 		}
 		c.Required, c.ReservedDirs = set.Changed("config"), []string{o.RuntimeDir, o.KubeletDir}
 		return advertiser.New(o, c, cli.Version(version), log).Run(command.Context())

@@ -78,6 +78,9 @@ func TestKubelet(t *testing.T) {
 	if err != nil || !strings.Contains(out, "FileRepository") {
 		t.Errorf("the container has no drivers: %v: %s", err, out)
 	}
+	if _, err := os.Stat(n.StateDir + `\bin\dxctl.exe`); err != nil {
+		t.Errorf("pods cannot run dxctl: %v", err)
+	}
 	if devices := n.Document(t, none).AssignedDevices; len(devices) != 0 {
 		t.Errorf("the container without a request has devices %+v", devices)
 	}
