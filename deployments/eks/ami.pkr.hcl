@@ -19,7 +19,7 @@ variable "name" {
 
 variable "kubernetes_version" {
   type        = string
-  description = "Version of the cluster, such as 1.34."
+  description = "Version of the cluster, such as 1.35."
 }
 
 variable "driver" {
