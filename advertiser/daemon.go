@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
@@ -15,10 +17,13 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/deviceplugin"
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/advertiser/resources"
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/shim/diversion"
 )
 
@@ -46,7 +51,7 @@ type Daemon struct {
 	// the file of labels.
 	lastCompileErr, lastLabelErr errlog.LastError
 	status                       atomic.Pointer[status]
-	sharedDxctl                  string // the path of the copy, "" until there is a GPU
+	triedDxctl                   bool // whether shareDxctl has run
 }
 
 // New returns the daemon of a program's version that compiles its configuration with compiler.
@@ -81,13 +86,11 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if undoErr := d.undoDiversion(context.WithoutCancel(ctx)); undoErr != nil {
 		err = errors.Join(err, fmt.Errorf("move containerd's shim back: %w", undoErr))
 	}
-	if removeErr := durable.Remove(d.sharedDxctl); d.sharedDxctl != "" && removeErr != nil { // A pod may run it.
+	if removeErr := durable.Remove(filepath.Join(d.compiler.StateDir, paths.DxctlFile)); removeErr != nil { // A pod may run it.
 		d.log.WithError(removeErr).Warn("The copy of dxctl for pods stays")
 	}
-	if d.options.LabelsFile != "" { // Nothing else would remove it when directx-nri is removed.
-		err = errors.Join(err, durable.Remove(d.options.LabelsFile))
-	}
-	return err
+	// Nothing else would remove the file when directx-nri is removed.
+	return errors.Join(err, durable.Remove(d.options.LabelsFile))
 }
 
 // removeTemps removes old temporary files, which an earlier process has left. The recorder does so in its directory.
@@ -142,6 +145,30 @@ func (d *Daemon) writeLabels(devices []resources.Device) {
 	if d.options.LabelsFile != "" {
 		err := nodelabels.Write(d.options.LabelsFile, nodelabels.ForDevices(devices))
 		d.lastLabelErr.Log(d.log, err, "Cannot write the labels of this node", "The labels of this node are written again")
+	}
+}
+
+// shareDxctl copies dxctl, once, to where pods of other images can mount it: ours has no Windows. An error is only logged.
+func (d *Daemon) shareDxctl(ctx context.Context) {
+	if d.options.Dxctl == "" || d.triedDxctl {
+		return
+	}
+	d.triedDxctl = true
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // A disk can hang.
+	defer cancel()
+	_, err := discovery.Await(ctx, func(context.Context) ([]byte, error) {
+		shared := filepath.Join(d.compiler.StateDir, paths.DxctlFile)
+		data, err := os.ReadFile(d.options.Dxctl)
+		if err == nil {
+			err = access.MakePrivate(filepath.Dir(shared))
+		}
+		if err == nil {
+			err = durable.Update(shared, data, 0o700)
+		}
+		return data, err
+	})
+	if err != nil {
+		d.log.WithError(err).Warn("Pods cannot mount dxctl, which 'helm test' and the example probe do")
 	}
 }
 

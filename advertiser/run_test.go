@@ -161,24 +161,22 @@ func TestListDevices(t *testing.T) {
 // TestShareDxctl: pods can run the dxctl of a node with a GPU while a daemon runs, and no GPU depends on that.
 func TestShareDxctl(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir, gpus := t.TempDir(), []discovery.Device{windowsGPU("1B00", "nv.inf")}
 	shared, records := filepath.Join(dir, paths.DxctlFile), allocationtest.Open(t, filepath.Join(dir, "records"))
 	p := policy.Default()
 	p.Injection = policy.InjectByKubelet
 	testutil.NoError(t, os.WriteFile(filepath.Join(dir, "v1"), []byte("v1"), 0o600), os.WriteFile(filepath.Join(dir, "v2"), []byte("v2"), 0o600))
-	var r run
+	var r *run
 	for _, test := range []struct {
-		gpu         bool
 		dxctl, want string
-	}{{false, "v1", ""}, {true, "v1", "v1"}, {true, "v2", "v2"}, {true, "missing", "v2"}} {
-		r = run{
-			Daemon:     New(Options{Dxctl: filepath.Join(dir, test.dxctl)}, config.Compiler{StateDir: dir, NodeOS: "windows"}, "v", testutil.Quiet()),
-			configured: p.Injection, policy: policy.Resolved{Policy: p}, recorder: records,
-			source: discovery.Static{{InstanceID: "GPU", SupportsDisplay: test.gpu, LocationPath: "PCIROOT(0)#PCI(1B00)"}},
-		}
+		gpus        []discovery.Device
+	}{{"v1", "", nil}, {"v1", "v1", gpus}, {"v2", "v2", gpus}, {"missing", "v2", gpus}, {"v1", "v2", nil}} {
+		r = testRun("windows", p, test.gpus...)
+		r.options.Dxctl, r.compiler.StateDir, r.configured, r.recorder = filepath.Join(dir, test.dxctl), dir, p.Injection, records
 		devices, err := r.listDevices(t.Context())
-		if copied, _ := os.ReadFile(shared); err != nil || !devices[0].Health.OK() || string(copied) != test.want {
-			t.Errorf("%+v: %+v, %v, dxctl %q", test, devices, err, copied)
+		copied, _ := os.ReadFile(shared)
+		if err != nil || len(devices) != len(test.gpus) || len(devices) > 0 && !devices[0].Health.OK() || string(copied) != test.want {
+			t.Errorf("%s: dxctl %q, %+v, %v", test.dxctl, copied, devices, err)
 		}
 	}
 	ended, cancel := context.WithCancel(t.Context())

@@ -28,8 +28,7 @@ const (
 	// DiversionLockFile is empty. Programs that change the diversion lock it (package shim/diversion), in the default
 	// state directory, because 'dxctl runtime uninstall' has no other.
 	DiversionLockFile = "diversion.lock"
-	// DxctlFile is a copy of dxctl on Windows nodes that offer a GPU. The advertiser writes and removes it. Pods mount
-	// its directory, and run it.
+	// DxctlFile is a copy of dxctl, on Windows nodes with a GPU. The advertiser writes and removes it. Pods run it.
 	DxctlFile = "bin/dxctl.exe"
 	// VerifyFile is the last result of 'dxctl verify', in lines of text. 'dxctl verify' writes it, and 'dxctl
 	// doctor' reads it.
