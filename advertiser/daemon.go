@@ -17,9 +17,9 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/deviceplugin"
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/advertiser/resources"
-	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/access"
+	"github.com/directx-nri/directx-nri/internal/bounded"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
@@ -156,7 +156,7 @@ func (d *Daemon) shareDxctl(ctx context.Context) {
 	d.triedDxctl = true
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // A disk can hang.
 	defer cancel()
-	_, err := discovery.Await(ctx, func(context.Context) ([]byte, error) {
+	_, err := bounded.Call(ctx, func(context.Context) ([]byte, error) {
 		shared := filepath.Join(d.compiler.StateDir, paths.DxctlFile)
 		data, err := os.ReadFile(d.options.Dxctl)
 		if err == nil {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/directx-nri/directx-nri/internal/bounded"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
@@ -70,41 +71,14 @@ func (s *DriverSource) Devices(ctx context.Context) ([]Device, error) {
 }
 
 // Await returns the result of query, which asks the driver, or an error if the driver does not answer in time:
-// see the function [Await].
+// see [bounded.Call].
 func (s *DriverSource) Await(ctx context.Context, query func(context.Context) ([]Device, error)) ([]Device, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoAnswer)
 	defer cancel()
 	if ctx.Err() != nil { // Otherwise, select could still choose a result.
 		return nil, context.Cause(ctx)
 	}
-	return Await(ctx, query)
-}
-
-// Await returns the result of call. If ctx ends first, it returns the cause and leaves call running, because a
-// driver, a service or a disk that hangs cannot be interrupted. A panic of call is an error: it is in another
-// goroutine, in which the caller cannot recover it.
-func Await[T any](ctx context.Context, call func(context.Context) (T, error)) (value T, err error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		var r result
-		defer func() {
-			if cause := recover(); cause != nil {
-				r.err = errlog.PanicError(cause)
-			}
-			done <- r
-		}()
-		r.value, r.err = call(ctx)
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		return value, context.Cause(ctx)
-	}
+	return bounded.Call(ctx, query)
 }
 
 // Find implements [Source]. It reads all devices.

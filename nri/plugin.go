@@ -12,8 +12,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/decision"
-	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/bounded"
 	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -30,6 +30,9 @@ var (
 // within 2 s and continues without it. Then the interlock makes the container's start fail, with a
 // message that does not name the cause.
 const hookTimeout = 1200 * time.Millisecond
+
+// logTimeout is how long the log of a refusal may take after that: what reads the log can hang, too.
+const logTimeout = 200 * time.Millisecond
 
 // Config configures a [Plugin].
 type Config struct {
@@ -87,10 +90,29 @@ func (p *Plugin) createContainer(
 	if !ok {
 		return nil, nil
 	}
-	done := make(chan struct{})
-	adjustment, err = discovery.Await(ctx, func(ctx context.Context) (*api.ContainerAdjustment, error) {
-		defer close(done)
+	adjustment, err = await(ctx, p, func(ctx context.Context) (*api.ContainerAdjustment, error) {
 		return p.decide(ctx, runtime, pod, container, request)
+	})
+	if err == nil {
+		return adjustment, nil
+	}
+	reason, refusal := request.Container.Refuse(err)
+	p.config.Metrics.Refusals.WithLabelValues(string(reason)).Inc()
+	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), logTimeout)
+	defer cancel()
+	_, _ = await(ctx, p, func(context.Context) (any, error) {
+		request.Container.LogRefusal(p.config.Log, reason, refusal)
+		return nil, nil
+	})
+	return nil, refusal
+}
+
+// await is [bounded.Call]. If ctx ends first, p is not alive until call returns.
+func await[T any](ctx context.Context, p *Plugin, call func(context.Context) (T, error)) (T, error) {
+	done := make(chan struct{})
+	value, err := bounded.Call(ctx, func(ctx context.Context) (T, error) {
+		defer close(done)
+		return call(ctx)
 	})
 	if ctx.Err() != nil {
 		p.overdue.Add(1)
@@ -99,13 +121,7 @@ func (p *Plugin) createContainer(
 			p.overdue.Add(-1)
 		}()
 	}
-	if err != nil {
-		var reason decision.Reason
-		reason, err = request.Container.Refuse(err)
-		request.Container.LogRefusal(p.config.Log, reason, err)
-		p.config.Metrics.Refusals.WithLabelValues(string(reason)).Inc()
-	}
-	return adjustment, err
+	return value, err
 }
 
 // decide decides without a time limit. While a decision is overdue, all other requests are refused at once: the runtime

@@ -43,7 +43,7 @@ func (s *shim) recordBypass(path string, version int) {
 	}
 	inTime(func() {
 		if err := shimfile.RecordBypass(s.stateDir, reason); err != nil {
-			s.log().WithError(err).Error("Cannot record the bootstrap version of the real shim")
+			s.logger.WithError(err).Error("Cannot record the bootstrap version of the real shim")
 		}
 	})
 }

@@ -8,28 +8,15 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/access"
+	"github.com/directx-nri/directx-nri/internal/bounded"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // newLog returns the log in stateDir. [decision.Open] sets it as the node policy has it.
 func newLog(stateDir string) *logrus.Logger {
 	return errlog.NewLogger(logFile(filepath.Join(stateDir, paths.ShimLogFile)))
-}
-
-// log returns the log as the node policy has it. It reads the policy unless that was read for a decision.
-func (s *shim) log() *logrus.Logger {
-	if s.logger != nil {
-		return s.logger
-	}
-	logger := newLog(s.stateDir)
-	if p, err := policy.Read(s.stateDir); err == nil {
-		p.Log.Configure(logger)
-	}
-	return logger
 }
 
 // stateTimeout is how long a start waits for the state directory when it does not need it.
@@ -40,9 +27,9 @@ const stateTimeout = time.Second
 func inTime(do func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), stateTimeout)
 	defer cancel()
-	_, _ = discovery.Await(ctx, func(context.Context) (any, error) {
+	_ = bounded.Do(ctx, func(context.Context) error {
 		do()
-		return nil, nil
+		return nil
 	})
 }
 

@@ -62,7 +62,7 @@ func Main(version string, files decision.Files) int {
 		fmt.Fprintf(os.Stderr, "directx-nri: find own program and working directory: %v", err)
 		return exitFailure
 	}
-	s := &shim{program: program, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, files: files, stderr: os.Stderr}
+	s := &shim{program: program, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, files: files, stderr: os.Stderr, logger: newLog(stateDir)}
 	return s.main()
 }
 
@@ -104,7 +104,7 @@ func selfTest(files decision.Files) error {
 	if err := os.WriteFile(config, []byte(before), 0o600); err != nil {
 		return err
 	}
-	s := &shim{args: []string{"start"}, bundle: dir, stateDir: state, files: files}
+	s := &shim{args: []string{"start"}, bundle: dir, stateDir: state, files: files, logger: newLog(state)}
 	if err := s.editBundle(); err != nil {
 		return err
 	}

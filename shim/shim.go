@@ -16,10 +16,11 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/decision"
-	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/bounded"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/shim/criquery"
 )
@@ -41,7 +42,7 @@ type shim struct {
 
 	container decision.Container // before editBundle, it has only an ID
 	config    []byte             // config.json before the edits, nil until it is read
-	logger    *logrus.Logger     // nil until it is needed: most calls log nothing
+	logger    *logrus.Logger
 }
 
 // main handles the call and returns the exit status: that of the real shim if it was started. On
@@ -70,7 +71,12 @@ func (s *shim) report(err error) {
 	}
 	reason, err := s.container.Refuse(err)
 	fmt.Fprint(s.stderr, errlog.Text(err))
-	inTime(func() { s.container.LogRefusal(s.log(), reason, err) })
+	inTime(func() {
+		if p, err := policy.Read(s.stateDir); err == nil { // It may not have been read for a decision.
+			p.Log.Configure(s.logger)
+		}
+		s.container.LogRefusal(s.logger, reason, err)
+	})
 }
 
 // realShim returns the path of the shim that runs the container: on Windows the one that was moved aside,
@@ -166,20 +172,19 @@ func (s *shim) editBundle() (err error) {
 		return nil
 	}
 	s.container = container
-	s.logger = newLog(s.stateDir)
-	decider, err := discovery.Await(ctx, func(context.Context) (*decision.Decider, error) {
+	decider, err := bounded.Call(ctx, func(context.Context) (*decision.Decider, error) {
 		return decision.Open(s.stateDir, container.OS, s.files, s.logger)
 	})
 	if err == nil {
-		_, err = discovery.Await(ctx, func(ctx context.Context) (any, error) {
+		err = bounded.Do(ctx, func(ctx context.Context) error {
 			outcome, err := decider.Decide(ctx, request)
 			if err == nil && outcome.UnchangedReason == "" {
 				err = editSpec(ctx, path, spec, outcome.Edits)
 			}
 			if err != nil {
-				return nil, err
+				return err
 			}
-			return nil, decider.Bind(ctx, request, outcome)
+			return decider.Bind(ctx, request, outcome)
 		})
 	}
 	if err != nil && (decider == nil || ctx.Err() != nil) && request.OnlyLocationPaths() {

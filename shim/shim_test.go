@@ -83,7 +83,7 @@ func (b *bed) read(name string) string {
 
 // edit edits config.json as a start with these additional arguments does.
 func (b *bed) edit(args ...string) error {
-	s := &shim{args: append(args, "-id", "c1", "start"), bundle: b.path("c1"), stateDir: b.path("state"), files: b.files}
+	s := &shim{args: append(args, "-id", "c1", "start"), bundle: b.path("c1"), stateDir: b.path("state"), files: b.files, logger: newLog(b.path("state"))}
 	s.container.ID = filepath.Base(s.bundle)
 	err := s.editBundle()
 	if err != nil {

@@ -46,7 +46,7 @@ func (s *shim) exec(path string) (int, error) {
 	}
 	if jobErr != nil {
 		inTime(func() {
-			s.log().WithError(jobErr).Warn("The real shim runs without a job object: it continues if containerd ends this start")
+			s.logger.WithError(jobErr).Warn("The real shim runs without a job object: it continues if containerd ends this start")
 		})
 	}
 	err := command.Wait()

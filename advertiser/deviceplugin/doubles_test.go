@@ -184,7 +184,7 @@ func fastTiming() timing {
 	return timing{
 		pollInterval: 20 * time.Millisecond, unwatchedInterval: time.Millisecond,
 		recheckInterval: 20 * time.Millisecond, watchTimeout: 500 * time.Millisecond,
-		settleTime: 5 * time.Millisecond, stopTimeout: time.Second,
+		settleTime: 5 * time.Millisecond, stopTimeout: time.Second, allocateTimeout: 2 * time.Second,
 	}
 }
 

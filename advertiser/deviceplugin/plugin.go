@@ -76,6 +76,8 @@ type timing struct {
 	watchTimeout time.Duration
 	// settleTime is how long the kubelet may take to end a connection whose stream has ended.
 	settleTime time.Duration
+	// allocateTimeout is how long an allocation may take.
+	allocateTimeout time.Duration
 	// stopTimeout is how long a server that stops waits for calls before it ends their contexts.
 	stopTimeout time.Duration
 	// answerDelay and failureInterval are for allocations that can overlap: see [allocateGuard].
@@ -85,7 +87,7 @@ type timing struct {
 func defaultTiming() timing {
 	return timing{
 		pollInterval: time.Second, unwatchedInterval: 20 * time.Millisecond, recheckInterval: 5 * time.Second,
-		watchTimeout: 5 * time.Second, settleTime: 500 * time.Millisecond, stopTimeout: 2 * time.Second,
+		watchTimeout: 5 * time.Second, settleTime: 500 * time.Millisecond, allocateTimeout: 5 * time.Second, stopTimeout: 2 * time.Second,
 		answerDelay: 100 * time.Millisecond, failureInterval: 1500 * time.Millisecond,
 	}
 }

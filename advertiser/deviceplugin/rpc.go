@@ -13,8 +13,12 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/bounded"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
+
+// errSlow ends a call of Allocate. The kubelet would wait for any time, on Linux also with its other pods.
+var errSlow = errors.New("the disk of the allocation records does not respond")
 
 // readyTimeout bounds the check before a container's start. The kubelet waits for 30 seconds.
 const readyTimeout = 4 * time.Second
@@ -74,9 +78,11 @@ func (s *server) GetPreferredAllocation(
 // request, or none does.
 func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	event, delay := s.guard.begin()
-	response, records, err := s.allocate(ctx, request)
+	limit, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.timing.allocateTimeout, errSlow)
+	defer cancel()
+	made, err := bounded.Call(limit, func(context.Context) (allocated, error) { return s.allocate(ctx, request) })
 	if err := s.guard.end(ctx, event, delay, err); err != nil {
-		for _, id := range records {
+		for _, id := range made.records {
 			err = errors.Join(err, s.config.Recorder.End(id))
 		}
 		return nil, s.refuse(err)
@@ -84,41 +90,45 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	for i, container := range request.GetContainerRequests() {
 		fields := logrus.Fields{"replicas": container.GetDevicesIds()}
 		if s.config.Inject == nil {
-			fields["allocation"] = records[i]
+			fields["allocation"] = made.records[i]
 		}
 		s.log.WithFields(fields).Info("Allocated")
 		s.config.Metrics.Allocations.WithLabelValues(s.resource).Inc()
 	}
-	return response, nil
+	return made.response, nil
 }
 
-// allocate returns the response, and the IDs of all records, also with an error.
-func (s *server) allocate(
-	ctx context.Context, request *v1beta1.AllocateRequest,
-) (response *v1beta1.AllocateResponse, records []allocation.ID, err error) {
+// allocated is the response to a request, and the IDs of its records.
+type allocated struct {
+	response *v1beta1.AllocateResponse
+	records  []allocation.ID
+}
+
+// allocate returns what it has made, also with an error.
+func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest) (made allocated, err error) {
 	pool, _ := s.current()
-	response = &v1beta1.AllocateResponse{}
+	made.response = &v1beta1.AllocateResponse{}
 	for _, container := range request.GetContainerRequests() {
 		replicas, err := pool.validate(container.GetDevicesIds())
 		if err != nil {
-			return nil, records, err
+			return made, err
 		}
 		if s.config.Inject != nil {
 			injected, err := s.config.Inject(ctx, s.resource, replicas)
 			if err != nil {
-				return nil, nil, fmt.Errorf("allocate %s: %w", s.resource, err)
+				return made, fmt.Errorf("allocate %s: %w", s.resource, err)
 			}
-			response.ContainerResponses = append(response.ContainerResponses, injected)
+			made.response.ContainerResponses = append(made.response.ContainerResponses, injected)
 			continue
 		}
 		id, err := s.config.Recorder.Record(ctx, allocation.Record{Resource: s.resource, Replicas: replicas})
 		if err != nil {
-			return nil, records, fmt.Errorf("allocate %s: %w", s.resource, err)
+			return made, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
-		records = append(records, id)
-		response.ContainerResponses = append(response.ContainerResponses, newResponse(s.resource, s.config.NodeOS, id))
+		made.records = append(made.records, id)
+		made.response.ContainerResponses = append(made.response.ContainerResponses, newResponse(s.resource, s.config.NodeOS, id))
 	}
-	return response, records, nil
+	return made, nil
 }
 
 // newResponse returns the response for a container: the ID of its allocation record, in an annotation, and the

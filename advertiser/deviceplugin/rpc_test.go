@@ -38,6 +38,21 @@ func testServer(config Config) *server {
 	return newServer(config, timing, newAllocateGuard(config, timing), poolOf(4, displayGPU("A")))
 }
 
+// TestHungDisk: the kubelet waits for an allocation without a limit, and on Linux does nothing else meanwhile.
+func TestHungDisk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		config, hang := testConfig(t, "", nil), make(chan struct{})
+		defer close(hang)
+		config.Inject = func(context.Context, string, []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+			<-hang
+			return nil, errors.New("the test ends")
+		}
+		_, err := testServer(config).Allocate(t.Context(), allocateRequest([]string{"A-0"}))
+		testutil.CheckError(t, "allocation", err, "does not respond")
+	})
+}
+
 // TestServerCalls makes one call each of a server that has one GPU. A refused request leaves
 // no record, is logged and counted.
 func TestServerCalls(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/bounded"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -162,11 +162,11 @@ func runChecks(ctx context.Context, n nodeState, list []check, limit time.Durati
 	return findings
 }
 
-// withTimeout returns the result of query, or an error after limit: see [discovery.Await].
+// withTimeout returns the result of query, or an error after limit: see [bounded.Call].
 func withTimeout[T any](ctx context.Context, limit time.Duration, query func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
 	defer cancel()
-	return discovery.Await(ctx, query)
+	return bounded.Call(ctx, query)
 }
 
 func printFindings(w io.Writer, findings []finding) {

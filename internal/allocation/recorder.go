@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -106,14 +107,16 @@ var ErrRemoved = errors.New("the allocation records or their lock were removed; 
 // which fails on a read-only file system. After a record could not be written, as on a full file
 // system, it also writes a file of the record's size. The error can match [ErrRemoved].
 func (r *Recorder) CheckWritable() error {
-	locked, _ := r.lock.Stat()
-	now, _ := os.Stat(r.lock.Path())
-	if !os.SameFile(locked, now) {
+	f, err := os.OpenFile(r.lock.Path(), os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
 		return ErrRemoved
 	}
-	f, err := os.OpenFile(r.lock.Path(), os.O_WRONLY, 0)
 	if err == nil {
-		err = f.Close()
+		locked, lockedErr := r.lock.Stat()
+		now, nowErr := f.Stat()
+		if err = errors.Join(lockedErr, nowErr, f.Close()); err == nil && !os.SameFile(locked, now) {
+			return ErrRemoved
+		}
 	}
 	if size := r.failedBytes.Load(); err == nil && size > 0 {
 		probe := filepath.Join(r.store.dir, probeName)
