@@ -42,19 +42,18 @@ func (d *Daemon) resolveInjection(ctx context.Context, configured policy.Injecti
 
 // repairDiversion puts containerd's shim back until ctx ends, whenever there is none: whatever else does not work on
 // this node, containers start.
-func (d *Daemon) repairDiversion(ctx context.Context) error {
-	if d.options.Diversion == nil {
-		return nil
-	}
+func (d *Daemon) repairDiversion(ctx context.Context) {
 	var lastErr errlog.LastError
-	for {
-		err := d.options.Diversion.Repair(ctx)
+	for d.options.Diversion != nil && ctx.Err() == nil {
+		repaired, err := d.options.Diversion.Repair(ctx)
+		if repaired {
+			d.log.Warn("containerd's shim was missing, so that no container started, and is back in its place")
+		}
 		if err != nil && !errors.Is(err, diversion.ErrUnknownDirectory) && lastErr.Changed(err) {
 			d.log.WithError(err).Error("Cannot repair containerd's shim, retrying")
 		}
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-time.After(retryInterval):
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -69,6 +70,11 @@ func New(options Options, compiler config.Compiler, version string, log *logrus.
 
 // Run advertises until ctx ends.
 func (d *Daemon) Run(ctx context.Context) (err error) {
+	repairCtx, endRepairs := context.WithCancel(ctx)
+	var repairs sync.WaitGroup
+	repairs.Go(func() { d.repairDiversion(repairCtx) })
+	defer repairs.Wait()
+	defer endRepairs()
 	d.removeTemps()
 	c := d.initialConfiguration()
 	c.Policy.Log.Configure(d.log)
@@ -118,7 +124,6 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 		return d.metrics.Serve(ctx, c.Policy.Metrics.Address,
 			metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
 	})
-	group.Go(func() error { return d.repairDiversion(ctx) })
 	if c.problem == nil {
 		group.Go(func() error { return d.advertise(ctx, c.Policy) })
 	} else {

@@ -39,6 +39,9 @@ type run struct {
 	source     discovery.Source
 	files      gpuedits.Files // of the node
 	recorder   *allocation.Recorder
+	// undone reports whether the diversion was undone, and lastUndoErr why it could not be, with kubelet injection.
+	undone      bool
+	lastUndoErr errlog.LastError
 }
 
 // advertise runs the device plugin with the policy p until ctx ends, or returns [errNewRun]. It waits while the
@@ -49,11 +52,6 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.recorder.Close()) }()
-	if r.policy.Injection == policy.InjectByKubelet { // An earlier run may have made the diversion.
-		if err := d.undoDiversion(ctx); err != nil {
-			d.log.WithError(err).Error("Cannot move containerd's shim back")
-		}
-	}
 	m := modes.Resolve(p, d.compiler.NodeOS, win32.WindowsBuild())
 	d.log.WithFields(logrus.Fields{"mode": m.Assignment, "reason": m.AssignmentReason}).Info("Device assignment")
 	d.log.WithFields(logrus.Fields{"mode": m.DriverFiles, "reason": m.DriverFilesReason}).Info("Driver files")
@@ -117,6 +115,11 @@ func (r *run) pluginConfig() deviceplugin.Config {
 // matches [errNewRun] if this run cannot go on. On Windows, it makes the diversion, and shares dxctl. Where no GPU is
 // offered, nothing is checked, and nothing on the node changes.
 func (r *run) listDevices(ctx context.Context) ([]discovery.Device, error) {
+	if r.policy.Injection == policy.InjectByKubelet && !r.undone { // An earlier run may have made the diversion.
+		err := r.undoDiversion(ctx)
+		r.undone = err == nil
+		r.lastUndoErr.Log(r.log, err, "Cannot move containerd's shim back, retrying", "containerd's shim is back in its place")
+	}
 	devices, err := r.source.Devices(ctx)
 	if err != nil || !offersAny(devices, r.policy.Policy, r.compiler.NodeOS) {
 		return devices, err

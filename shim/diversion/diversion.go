@@ -162,35 +162,35 @@ func (d *Diversion) Remove(ctx context.Context) (changed bool, err error) {
 	})
 }
 
-// Repair puts the real shim back if there is none in its place, because another program has removed ours. No
-// container starts without either.
-func (d *Diversion) Repair(ctx context.Context) error {
+// Repair puts the real shim back if there is none in its place, and reports whether it has: no container starts
+// without either. It needs nothing but the directory: if another process changes the diversion just then, that fails, and
+// its caller tries again.
+func (d *Diversion) Repair() (repaired bool, err error) {
 	if err := d.Check(); !errors.Is(err, ErrInterrupted) {
-		return nil
+		return false, nil
 	}
-	_, err := d.change(ctx, "put the real shim back in", func() (bool, error) {
-		s, err := d.inspect() // The change that was interrupted may be one that went on.
-		if err != nil || s != (state{absent, foreign}) {
-			return false, err
-		}
-		return true, d.restore(absent)
-	})
-	return err
+	if err := d.restore(absent); err != nil {
+		return false, fmt.Errorf("put the real shim back in %s: %w", d.dir, err)
+	}
+	return true, nil
 }
 
-// restore puts a copy of the real shim back: our shim is about to run the real one in the starts in flight.
+// restore puts the real shim back. It copies it, because our shim is about to run the real one in the starts in flight.
+// If the disk is full, or no container could start meanwhile, the real shim gets a second name.
 func (d *Diversion) restore(place kind) error {
 	if place == absent && d.files.link(d.real(), d.place()) == nil {
-		return nil // A disk that is full has no room for a copy.
+		return nil
 	}
-	copied := filepath.Join(d.dir, tempPrefix+filepath.Base(d.unique("")))
-	if err := d.files.copy(d.real(), copied); err != nil {
-		return err
+	again := filepath.Join(d.dir, tempPrefix+filepath.Base(d.unique("")))
+	if err := d.files.copy(d.real(), again); err != nil {
+		if linkErr := errors.Join(d.files.remove(again), d.files.link(d.real(), again)); linkErr != nil {
+			return errors.Join(err, linkErr)
+		}
 	}
 	if place == absent {
-		return d.files.rename(copied, d.place())
+		return d.files.rename(again, d.place())
 	}
-	return d.exchange(copied, d.unique(oursPrefix))
+	return d.exchange(again, d.unique(oursPrefix))
 }
 
 // change runs do while no other process changes the diversion.
@@ -200,7 +200,8 @@ func (d *Diversion) change(ctx context.Context, action string, do func() (change
 			changed, err = false, fmt.Errorf("%s %s: %w", action, d.dir, err)
 		}
 	}()
-	if err := access.MakePrivate(filepath.Dir(d.lockFile)); err != nil {
+	// It need not be private: [Diversion.stage] checks that of what it needs, and the rest undoes changes.
+	if err := os.MkdirAll(filepath.Dir(d.lockFile), 0o700); err != nil {
 		return false, err
 	}
 	lock := flock.New(d.lockFile, flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR))

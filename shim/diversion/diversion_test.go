@@ -510,7 +510,10 @@ func TestKeeperFollowsContainerd(t *testing.T) {
 	k.find = func() (string, []string, error) { return at, left, findErr }
 	ensure := func(diverted, undone node, text string) {
 		t.Helper()
-		testutil.NoError(t, k.Ensure(t.Context()))
+		_, err := k.Repair(t.Context())
+		testutil.NoError(t, k.Ensure(t.Context()), err)
+		_, err = k.Repair(t.Context())
+		testutil.NoError(t, err)
 		diverted.checks(nil)
 		undone.has(text)
 	}
@@ -567,6 +570,12 @@ func TestKeeperTestsSeldom(t *testing.T) {
 	n := newNode(t, "runhcs 1", "")
 	k := newKeeper(t, n)
 	tests := 0
+	canceled, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	n.selfTest = func(context.Context, string, string) error { cancel(); return shimfile.ErrSelfTest }
+	if err := k.Ensure(canceled); !errors.Is(err, shimfile.ErrSelfTest) || k.testErr != nil {
+		t.Errorf("the end of the run counts as a failure of the test: %v", err)
+	}
 	n.selfTest = func(context.Context, string, string) error { tests++; return shimfile.ErrSelfTest }
 	for range 2 {
 		if err := k.Ensure(t.Context()); !errors.Is(err, shimfile.ErrSelfTest) || tests != 1 {
@@ -579,21 +588,43 @@ func TestKeeperTestsSeldom(t *testing.T) {
 	n.checks(nil)
 }
 
-// TestRepair: a virus scanner takes our shim away, and the real one runs containers, also when the disk is full.
+// TestRepair: a virus scanner takes our shim away, and the real one runs containers.
 func TestRepair(t *testing.T) {
 	t.Parallel()
-	for name, behave := range variants {
-		n := newNode(t, "ours 1", "runhcs 1")
+	for _, behave := range variants {
+		n := newNode(t, "", "runhcs 1")
 		behave(&n.files)
-		if name != "no hard links" {
-			n.files.copy = func(string, string) error { return syscall.ENOSPC }
-		}
+		testutil.NoError(t, os.WriteFile(filepath.Dir(n.lockFile), nil, 0o600)) // No file can be locked.
 		k := newKeeper(t, n)
-		testutil.NoError(t, k.Repair(t.Context()))
+		for _, want := range []bool{true, false} {
+			if repaired, err := k.Repair(t.Context()); err != nil || repaired != want {
+				t.Errorf("repaired: %t, %v", repaired, err)
+			}
+			n.has("shim: runhcs 1", "directx-nri/shim: runhcs 1")
+		}
+		testutil.NoError(t, os.Remove(filepath.Dir(n.lockFile)), os.Remove(n.place()), k.Ensure(t.Context()))
 		n.checks(nil)
-		testutil.NoError(t, os.Remove(n.place()), k.Repair(t.Context()))
-		n.has("shim: runhcs 1", "directx-nri/shim: runhcs 1")
-		testutil.NoError(t, k.Ensure(t.Context()))
-		n.checks(nil)
+		if repaired, err := k.Repair(t.Context()); err != nil || !repaired {
+			t.Errorf("repaired by Ensure: %t, %v", repaired, err)
+		}
 	}
+}
+
+// TestFullDisk: the diversion is undone without a copy.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "ours 1", "runhcs 1")
+	n.files.copy = func(_, to string) error { return errors.Join(os.WriteFile(to, nil, 0o600), syscall.ENOSPC) }
+	n.remove(true)
+	n.has("shim: runhcs 1")
+}
+
+// TestRenameAtBootStays: the real shim is not lost when what was prepared for a crash cannot be taken back.
+func TestRenameAtBootStays(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "runhcs 1", "")
+	variants["a running program is only renamed"](&n.files)
+	n.files.renameAtBoot = func(string, string) (func() error, error) { return func() error { return fs.ErrPermission }, nil }
+	n.install("ours 1", true)
+	n.has("shim: ours 1", "directx-nri/shim: runhcs 1")
 }

@@ -92,7 +92,8 @@ func (d *Diversion) swap(staged, away string) error {
 		}
 		return errors.Join(err, back, cancel())
 	}
-	return cancel()
+	_ = cancel() // At boot, there is nothing left to rename.
+	return nil
 }
 
 // stage copies the program newFile to the directory from which it can be renamed into its place, and tests it there.

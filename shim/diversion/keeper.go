@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,12 +36,14 @@ type Keeper struct {
 
 	mutex      sync.Mutex // for what follows
 	diversion  *Diversion // nil until its directory is found
+	repaired   bool       // since the last call of Repair
 	installed  bool       // by this Keeper
 	repairs    int
 	lastRepair time.Time
 	// testErr is the error of the self-test at testedAt.
 	testErr  error
 	testedAt time.Time
+	left     []string // directories that containerd has left, with diversions that are not undone yet
 }
 
 // NewKeeper returns a Keeper that installs the program newFile in the directory dir, as [Open] finds it.
@@ -48,14 +51,23 @@ func NewKeeper(dir, newFile string) *Keeper {
 	return &Keeper{dir: dir, newFile: newFile, find: find, newIn: New}
 }
 
-// Repair puts the real shim back if there is none in its place, without changing anything else.
-func (k *Keeper) Repair(ctx context.Context) error {
+// Repair puts the real shim back if there is none in its place, and reports whether it or [Keeper.Ensure] has, since
+// the last call. It also undoes the diversions in directories that containerd has left.
+func (k *Keeper) Repair(ctx context.Context) (repaired bool, err error) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
 	if err := k.open(); err != nil {
-		return err
+		return false, err
 	}
-	return k.diversion.Repair(ctx)
+	err = errors.Join(k.repair(), k.undoLeft(ctx))
+	repaired, k.repaired = k.repaired, false
+	return repaired, err
+}
+
+func (k *Keeper) repair() error {
+	repaired, err := k.diversion.Repair()
+	k.repaired = k.repaired || repaired
+	return err
 }
 
 // Ensure makes the diversion with the first call, and makes it again with later calls when it is not whole.
@@ -66,7 +78,10 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	if err := k.open(); err != nil {
 		return err
 	}
-	_ = k.follow(ctx) // The next call tries again.
+	k.follow()
+	if err := k.repair(); err != nil { // What follows takes time.
+		return err
+	}
 	return k.install(ctx)
 }
 
@@ -87,7 +102,7 @@ func (k *Keeper) install(ctx context.Context) error {
 		return k.testErr
 	}
 	changed, err := k.diversion.Install(ctx, k.newFile)
-	if k.testErr = nil; errors.Is(err, shimfile.ErrSelfTest) {
+	if k.testErr = nil; errors.Is(err, shimfile.ErrSelfTest) && ctx.Err() == nil {
 		k.testErr, k.testedAt = err, time.Now()
 	}
 	if err != nil {
@@ -109,36 +124,50 @@ func (k *Keeper) Undo(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	err := k.follow(ctx)
+	k.follow()
 	k.installed, k.repairs, k.testErr = false, 0, nil
-	_, removeErr := k.diversion.Remove(ctx)
-	return errors.Join(err, removeErr)
+	_, err := k.diversion.Remove(ctx)
+	return errors.Join(err, k.undoLeft(ctx))
 }
 
-// follow moves the diversion to the directory of containerd, if that has changed: each version of RKE2 has its own.
-// The error is that of undoing diversions which are left.
-func (k *Keeper) follow(ctx context.Context) (err error) {
+// follow changes to the directory of containerd, if that has changed: each version of RKE2 has its own.
+func (k *Keeper) follow() {
 	if k.dir != "" {
-		return nil
+		return
 	}
-	dir, left, findErr := k.find()
-	if findErr != nil {
-		return nil // containerd may be about to start.
+	dir, left, err := k.find()
+	if err != nil {
+		return // containerd may be about to start.
 	}
 	if old := k.diversion.Dir(); !winpath.Equal(old, dir) {
-		left = append(left, old)
+		left = appendDir(left, old)
 		k.diversion, k.installed, k.repairs, k.testErr = k.newIn(dir), false, 0, nil
 	}
-	for _, dir := range left {
+	for _, old := range left {
+		k.left = appendDir(k.left, old)
+	}
+	k.left = slices.DeleteFunc(k.left, func(old string) bool { return winpath.Equal(old, dir) })
+}
+
+func (k *Keeper) undoLeft(ctx context.Context) (err error) {
+	k.left = slices.DeleteFunc(k.left, func(dir string) bool {
 		_, removeErr := k.newIn(dir).Remove(ctx)
 		err = errors.Join(err, removeErr)
-	}
+		return removeErr == nil
+	})
 	return err
 }
 
 func (k *Keeper) open() (err error) {
-	if k.diversion == nil {
-		k.diversion, err = Open(k.dir)
+	if k.diversion != nil {
+		return nil
 	}
-	return err
+	dir := k.dir
+	if dir == "" {
+		if dir, _, err = k.find(); err != nil {
+			return err
+		}
+	}
+	k.diversion = k.newIn(dir)
+	return nil
 }
