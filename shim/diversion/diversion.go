@@ -105,6 +105,9 @@ func (d *Diversion) Install(ctx context.Context, newFile string) (changed bool, 
 	if err := d.Check(); errors.Is(err, ErrBroken) || errors.Is(err, ErrNoShim) {
 		return false, err
 	}
+	if _, err := d.Repair(); err != nil { // What follows takes time.
+		return false, err
+	}
 	return d.change(ctx, "install the runtime shim in", func() (bool, error) {
 		staged, err := d.stage(ctx, newFile)
 		if err != nil {
@@ -115,7 +118,7 @@ func (d *Diversion) Install(ctx context.Context, newFile string) (changed bool, 
 			return false, err
 		}
 		switch err := check(s); {
-		case errors.Is(err, ErrBroken) || errors.Is(err, ErrNoShim):
+		case err != nil && !errors.Is(err, ErrNotDiverted):
 			return false, err
 		case s.place == ours:
 			same, err := sameContent(staged, d.place())
@@ -123,8 +126,6 @@ func (d *Diversion) Install(ctx context.Context, newFile string) (changed bool, 
 				return false, err
 			}
 			return true, d.exchange(staged, d.unique(oursPrefix))
-		case s.place == absent:
-			return true, d.files.rename(staged, d.place())
 		}
 		if s.real == foreign { // The one that another program has put in our shim's place is newer.
 			if err := d.files.rename(d.real(), d.unique(asidePrefix)); err != nil {

@@ -604,9 +604,6 @@ func TestRepair(t *testing.T) {
 		}
 		testutil.NoError(t, os.Remove(filepath.Dir(n.lockFile)), os.Remove(n.place()), k.Ensure(t.Context()))
 		n.checks(nil)
-		if repaired, err := k.Repair(t.Context()); err != nil || !repaired {
-			t.Errorf("repaired by Ensure: %t, %v", repaired, err)
-		}
 	}
 }
 

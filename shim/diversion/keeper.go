@@ -36,7 +36,6 @@ type Keeper struct {
 
 	mutex      sync.Mutex // for what follows
 	diversion  *Diversion // nil until its directory is found
-	repaired   bool       // since the last call of Repair
 	installed  bool       // by this Keeper
 	repairs    int
 	lastRepair time.Time
@@ -51,23 +50,16 @@ func NewKeeper(dir, newFile string) *Keeper {
 	return &Keeper{dir: dir, newFile: newFile, find: find, newIn: New}
 }
 
-// Repair puts the real shim back if there is none in its place, and reports whether it or [Keeper.Ensure] has, since
-// the last call. It also undoes the diversions in directories that containerd has left.
+// Repair puts the real shim back if there is none in its place, and reports whether it has. It also undoes the
+// diversions in directories that containerd has left.
 func (k *Keeper) Repair(ctx context.Context) (repaired bool, err error) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
 	if err := k.open(); err != nil {
 		return false, err
 	}
-	err = errors.Join(k.repair(), k.undoLeft(ctx))
-	repaired, k.repaired = k.repaired, false
-	return repaired, err
-}
-
-func (k *Keeper) repair() error {
-	repaired, err := k.diversion.Repair()
-	k.repaired = k.repaired || repaired
-	return err
+	repaired, err = k.diversion.Repair()
+	return repaired, errors.Join(err, k.undoLeft(ctx))
 }
 
 // Ensure makes the diversion with the first call, and makes it again with later calls when it is not whole.
@@ -79,9 +71,6 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 		return err
 	}
 	k.follow()
-	if err := k.repair(); err != nil { // What follows takes time.
-		return err
-	}
 	return k.install(ctx)
 }
 
