@@ -4,20 +4,15 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
-	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
-	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -65,112 +60,26 @@ func TestManPages(t *testing.T) {
 // cliPage returns docs/cli.md.
 func cliPage() string {
 	var page strings.Builder
-	page.WriteString(`# dxctl
-
-Generated from the commands' help on Linux. The first output format (` + "`-o`" + `) is the default.
-Locations that several commands need are among the [common flags](#common-flags) only. In a flag's
-text, a word in capitals is its value.
-`)
-	commands := everyCommand(newCommand())
-	common := commonFlags(commands)
-	for _, command := range commands {
-		describe(&page, command, common)
-	}
-	page.WriteString("\n## Common flags\n\n```text\n")
-	table := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
-	for _, key := range slices.Sorted(maps.Keys(common)) {
-		writeFlag(table, common[key])
-	}
-	table.Flush()
-	page.WriteString("```\n")
-	return page.String()
-}
-
-// flagUsage is a flag in its command's help: its name, its value and the rest.
-var flagUsage = regexp.MustCompile(`^(.*--\S+)( \S+)?   +(.*)\n$`)
-
-// writeFlag writes a flag and its usage as two columns. A value in capitals is left out:
-// the usage has it, too.
-func writeFlag(table io.Writer, f *pflag.Flag) {
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	flags.AddFlag(f)
-	parts := flagUsage.FindStringSubmatch(flags.FlagUsages())
-	value := parts[2]
-	if value == strings.ToUpper(value) {
-		value = ""
-	}
-	fmt.Fprintf(table, "%s%s\t%s\n", parts[1], value, parts[3])
-}
-
-// commonFlags returns the flags that several commands have with the same meaning, by flagKey.
-func commonFlags(commands []*cobra.Command) map[string]*pflag.Flag {
-	common, users := map[string]*pflag.Flag{}, map[string]int{}
-	for _, command := range commands {
-		command.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-			key := flagKey(f)
-			users[key]++
-			if users[key] > 1 && f.Name != "output" && f.Name != "help" {
-				common[key] = f
-			}
-		})
-	}
-	return common
-}
-
-// flagKey identifies flags of the same name and meaning.
-func flagKey(f *pflag.Flag) string { return f.Name + " " + f.Usage }
-
-// describe writes a command's section.
-func describe(page *strings.Builder, command *cobra.Command, common map[string]*pflag.Flag) {
-	if command.HasParent() {
-		if !command.Runnable() {
-			return
-		}
-		fmt.Fprintf(page, "\n## %s\n", strings.TrimPrefix(command.CommandPath(), "dxctl "))
-	}
-	for paragraph := range strings.SplitSeq(strings.TrimSpace(command.Long), "\n\n") {
-		if strings.HasPrefix(paragraph, "  ") {
-			fmt.Fprintf(page, "\n```text\n%s\n```\n", paragraph)
+	page.WriteString("# dxctl\n\nGenerated from the commands' help on Linux.\n")
+	for _, command := range everyCommand(newCommand()) {
+		if command.HasParent() && !command.Runnable() {
 			continue
 		}
-		fmt.Fprintf(page, "\n%s\n", strings.NewReplacer("<", "&lt;", "*", `\*`, "_", `\_`).Replace(paragraph))
-	}
-	var own strings.Builder
-	table := tabwriter.NewWriter(&own, 0, 0, 2, ' ', 0)
-	elsewhere := map[string][]string{}
-	formats := ""
-	command.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-		var place string
-		switch {
-		case f.Name == "output":
-			list, _, _ := strings.Cut(strings.TrimPrefix(f.Usage, "output format: "), " (default ")
-			formats = "  -o " + strings.NewReplacer(", ", "|", " or ", "|").Replace(list) + "\n"
-			return
-		case common[flagKey(f)] != nil:
-			if name, _ := pflag.UnquoteUsage(f); slices.Contains([]string{"FILE", "DIRECTORY", "SOCKET"}, name) {
-				return
-			}
-			place = "[Common](#common-flags)"
-		case strings.Contains(f.Usage, "(key "):
-			place = "[Keys](configuration.md#keys)"
-		default:
-			writeFlag(table, f)
-			return
+		if command.HasParent() {
+			fmt.Fprintf(&page, "\n## %s\n", strings.TrimPrefix(command.CommandPath(), "dxctl "))
 		}
-		elsewhere[place] = append(elsewhere[place], "`--"+f.Name+"`")
-	})
-	table.Flush()
-	example := command.Example
-	if bare := strings.TrimSuffix(strings.TrimSpace(example), " -o json"); !command.HasParent() || bare == command.CommandPath() {
-		example = "" // The other sections, or the heading and the formats, show it.
+		for paragraph := range strings.SplitSeq(strings.TrimSpace(command.Long), "\n\n") {
+			if strings.HasPrefix(paragraph, "  ") {
+				paragraph = "```text\n" + paragraph + "\n```"
+			} else {
+				paragraph = strings.NewReplacer("<", "&lt;", "*", `\*`, "_", `\_`).Replace(paragraph)
+			}
+			fmt.Fprintf(&page, "\n%s\n", paragraph)
+		}
+		block := command.Example + "\n\n" + command.NonInheritedFlags().FlagUsages()
+		fmt.Fprintf(&page, "\n```text\n%s\n```\n", strings.Trim(block, "\n"))
 	}
-	if block := strings.Trim(example+"\n\n"+formats+own.String(), "\n"); block != "" {
-		fmt.Fprintf(page, "\n```text\n%s\n```\n", block)
-	}
-	for _, place := range slices.Sorted(maps.Keys(elsewhere)) {
-		list := place + ": " + strings.Join(elsewhere[place], ", ")
-		fmt.Fprintf(page, "\n%s", regexp.MustCompile(`(.{1,100})(?: |$)`).ReplaceAllString(list, "$1\n"))
-	}
+	return page.String()
 }
 
 // TestEachCommandExplainsItself checks the texts of commands, and that their examples can be parsed.
