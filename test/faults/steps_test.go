@@ -503,7 +503,7 @@ func (r *round) changeDisk() string {
 }
 
 // hangDisk makes the state directory's disk hang on a node that works. Meanwhile at least
-// four containers with a GPU start again, and pods are created without one.
+// four containers with a GPU start again, and pods are created, one with a GPU and others without.
 func (r *round) hangDisk() string {
 	if r.disk != "" {
 		return r.repairDisk()
@@ -524,11 +524,12 @@ func (r *round) hangDisk() string {
 	for _, c := range running {
 		_ = syscall.Kill(c.view.PID, syscall.SIGKILL) // It may have ended.
 	}
+	text += ", create " + r.apply("allocated", pod{Pod: bed.Pod{Containers: []bed.Container{gpu("main", 1, 0, bed.Wait)}}})
 	for range 1 + r.random.IntN(3) {
 		time.Sleep(time.Duration(r.random.IntN(1500)) * time.Millisecond) // The moment is what varies here.
 		text += ", create " + r.apply("beside", pod{Pod: bed.Pod{Containers: []bed.Container{gpu("main", 0, 0, bed.Wait)}}})
 	}
-	time.Sleep(4 * time.Second) // So long at most may they take.
+	time.Sleep(9 * time.Second) // So long at most may they take, and the allocation 5 s of it.
 	r.lastFault = time.Now()
 	return fmt.Sprintf("%s while the disk hung and %d containers with a GPU started again", text, len(running))
 }
