@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ import (
 //
 // A pod that the kubelet does not list may still exist: a restarted kubelet lists no pod of
 // the API server until it has reached the server. So a pod no longer exists only if
-//   - this process of the kubelet has listed it, and has not done so for [missingTimeout], or
+//   - this process of the kubelet has listed it or allocated for it, and has not listed it for [missingTimeout], or
 //   - this process has listed other pods of the API server, which it gets all at once, and has not
 //     listed this one for [neverListedTimeout]: the pod was deleted while the advertiser or the
 //     kubelet did not run.
@@ -35,6 +36,8 @@ type PodTracker struct {
 	// kubelet identifies the kubelet's process by its registration socket. The following
 	// fields are about that process.
 	kubelet localgrpc.FileIdentity
+	// lastBefore is the sequence number of the last record that can be one of an earlier process.
+	lastBefore uint64
 	// listsAPIPods reports whether it has listed a pod of the API server.
 	listsAPIPods bool
 	owners       map[allocation.ID]owner
@@ -43,7 +46,7 @@ type PodTracker struct {
 // owner is the pod of a record.
 type owner struct {
 	pod podName
-	// listed reports whether the kubelet has listed the pod since its process started.
+	// listed reports whether the kubelet has listed the pod, or allocated for it, since its process started.
 	listed bool
 	// held reports whether the kubelet has listed the record's container with one of its replicas.
 	held bool
@@ -79,7 +82,12 @@ func (t *PodTracker) update(
 		return nil, nil, cmp.Or(err, errors.New("the kubelet was restarted while it listed its pods"))
 	}
 	if !before.Same(t.kubelet) {
-		t.kubelet, t.listsAPIPods, t.owners = before, false, nil
+		t.kubelet, t.lastBefore, t.listsAPIPods, t.owners = before, math.MaxUint64, false, nil
+	} else if t.lastBefore == math.MaxUint64 { // The records of the first call can be older than the process.
+		t.lastBefore = 0
+		for _, record := range records {
+			t.lastBefore = max(t.lastBefore, record.Sequence)
+		}
 	}
 	pods := map[podName]bool{}
 	for _, c := range containers {
@@ -93,7 +101,7 @@ func (t *PodTracker) update(
 			o = owner{pod: pod}
 		}
 		isListed, holds := findHolder(record, containers)
-		o.held = o.held || holds
+		o.held, o.listed = o.held || holds, o.listed || record.Sequence > t.lastBefore
 		// Ordinary init containers are never listed, so their pods do not count as recreated.
 		isRecreated := !holds && (isListed || o.held)
 		if t.isGone(&o, pods[o.pod] && !isRecreated) {

@@ -43,6 +43,8 @@ func TestPodTracker(t *testing.T) {
 		wantErr                      string
 	}
 	ofInit[0].Holder = &allocation.Holder{PodUID: "a", Container: "init", PodNamespace: mine[0].Holder.PodNamespace, PodName: mine[0].Holder.PodName}
+	later := []allocation.Entry{mine[0]}
+	later[0].Sequence++
 	exists := step{records: mine, listed: "name-of-a:A-0"}
 	missing := step{records: mine, listed: "other"}
 	again := func(after time.Duration) step { return step{records: mine, listed: "other", after: after} }
@@ -64,6 +66,7 @@ func TestPodTracker(t *testing.T) {
 		"never listed":                    {missing, missing, missing},
 		"deleted before the start":        {api(0), api(neverListedTimeout - 1), apiOver(1)},
 		"listed late":                     {api(0), api(neverListedTimeout - 1), {records: mine, listed: "name-of-a:A-0 cni-b", after: time.Hour}, api(0), apiOver(0)},
+		"never listed, of this kubelet":   {{listed: "other"}, {listed: "other"}, {records: later, listed: "other"}, {records: later, listed: "other", ended: true}},
 		"only static pods":                {static(0), static(time.Hour), static(time.Hour), api(0), api(neverListedTimeout - 1), apiOver(1)},
 		"another kubelet, then API pods":  {api(0), {records: mine, newSocket: true, after: time.Hour}, api(0), api(neverListedTimeout - 1), apiOver(1)},
 		"not bound, never listed": {{records: unbound, listed: "web-a cni-b"},
