@@ -188,15 +188,20 @@ func (p *pool) find(replicaID string) (i, number int, err error) {
 // [ErrInvalidRequest] and names the first ID that cannot be allocated. The requests
 // of two containers may have an ID in common: a pod's later containers take over the
 // replicas of its init containers.
+//
+// It checks all of a request: the kubelet does not call GetPreferredAllocation when the replicas of an init
+// container, or those of a NUMA node, are exactly enough (devicesToAllocate in pkg/kubelet/cm/devicemanager, v1.34).
 func (p *pool) validate(replicaIDs []string) ([]allocation.Replica, error) {
-	if len(replicaIDs) == 0 {
+	n := len(replicaIDs)
+	if n == 0 {
 		return nil, fmt.Errorf("%w: a container requests %s without replicas", ErrInvalidRequest, p.resource)
 	}
-	if err := p.checkCount(len(replicaIDs)); err != nil {
-		return nil, err
+	if limit := p.rule.MaxPerContainer; limit > 0 && n > limit {
+		err := fmt.Errorf("%w: a container requests %d of %s and the limit of this node is %d", ErrInvalidRequest, n, p.resource, limit)
+		return nil, errlog.WithRemedy(err, "request fewer, or raise maxPerContainer of that resource in the configuration")
 	}
 	var chosen []gpu
-	replicas := make([]allocation.Replica, 0, len(replicaIDs))
+	replicas := make([]allocation.Replica, 0, n)
 	for _, id := range replicaIDs {
 		i, _, err := p.find(id)
 		if err != nil {
@@ -208,33 +213,18 @@ func (p *pool) validate(replicaIDs []string) ([]allocation.Replica, error) {
 	}
 	isOther := func(g gpu) bool { return !g.hasDriverOf(chosen[0]) }
 	if p.rule.MixedDrivers != policy.AllowMixed && slices.ContainsFunc(chosen, isOther) {
-		return nil, p.mixedDriversError(chosen, len(replicaIDs))
+		return nil, p.mixedDriversError(chosen)
 	}
 	return replicas, nil
 }
 
-// checkCount returns an error if n replicas are more than one container may have.
-//
-// GetPreferredAllocation and Allocate both check it: the kubelet does not call
-// GetPreferredAllocation when the replicas of an init container, or those of a NUMA node,
-// are exactly enough (devicesToAllocate in pkg/kubelet/cm/devicemanager, v1.34). Either
-// error fails the pod's admission, and the pod's status shows the error.
-func (p *pool) checkCount(n int) error {
-	if limit := p.rule.MaxPerContainer; limit > 0 && n > limit {
-		err := fmt.Errorf("%w: a container requests %d of %s and the limit of this node is %d", ErrInvalidRequest, n, p.resource, limit)
-		return errlog.WithRemedy(err, "request fewer, or raise maxPerContainer of that resource in the configuration")
-	}
-	return nil
-}
-
-// mixedDriversError returns the error for a request of n replicas that only these GPUs, which
-// have different drivers, could satisfy.
-func (p *pool) mixedDriversError(gpus []gpu, n int) error {
+// mixedDriversError returns the error for a request of replicas of these GPUs, which have different drivers.
+func (p *pool) mixedDriversError(gpus []gpu) error {
 	var names []string
 	for _, g := range gpus {
 		names = append(names, fmt.Sprintf("%s (%s, driver %s)", g.Name(), g.VendorID.Name(), cmp.Or(g.DriverVersion, "unknown")))
 	}
 	err := fmt.Errorf("%w: %d of %s for one container would mix GPUs of different drivers, and a container can have the files of one: %s",
-		ErrInvalidRequest, n, p.resource, strings.Join(slices.Compact(names), ", "))
+		ErrInvalidRequest, len(gpus), p.resource, strings.Join(slices.Compact(names), ", "))
 	return errlog.WithRemedy(err, "request fewer, wait for GPUs of one driver, or set mixedDrivers: allow for that resource in the configuration")
 }

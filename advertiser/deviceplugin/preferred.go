@@ -13,8 +13,8 @@ import (
 // takes precedence over all later ones:
 //
 //  1. every replica of mustInclude is chosen;
-//  2. all GPUs have one vendor and driver version. Drivers are mixed only if no driver has enough
-//     replicas and the resource allows it;
+//  2. all GPUs have one vendor and driver version, unless no driver has enough replicas: whether a
+//     container may have several is for [pool.validate], as is how many it may have;
 //  3. as many different GPUs as possible, whatever the policy: two replicas of one GPU give a
 //     container no more of the GPU than one replica;
 //  4. the GPUs with the fewest replicas in use, those chosen here included, or with the
@@ -27,9 +27,6 @@ import (
 // that cannot be allocated are ignored, because the kubelet may not have received a change yet. Errors
 // match [ErrInvalidRequest].
 func (p *pool) prefer(available, mustInclude []string, size int) ([]string, error) {
-	if err := p.checkCount(size); err != nil {
-		return nil, err
-	}
 	all, err := p.candidates(available, mustInclude)
 	if err != nil {
 		return nil, err
@@ -40,13 +37,6 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 			ErrInvalidRequest, size, p.resource, len(mustInclude), countFree(all))
 	}
 	candidates := p.ofOneDriver(all, need)
-	if candidates == nil {
-		var gpus []gpu
-		for _, c := range all {
-			gpus = append(gpus, c.gpu)
-		}
-		return nil, p.mixedDriversError(gpus, size)
-	}
 	ids := slices.Clone(mustInclude)
 	for range need {
 		best := slices.MinFunc(candidates, p.order)
@@ -95,8 +85,7 @@ func (p *pool) candidates(available, mustInclude []string) ([]*candidate, error)
 }
 
 // ofOneDriver returns the candidates of the driver with the most GPUs, up to need, of those that have need
-// available replicas. No other driver has a replica that must be included. If there is none, it returns all if
-// drivers can be mixed, otherwise nil.
+// available replicas. No other driver has a replica that must be included. If there is none, it returns all.
 func (p *pool) ofOneDriver(all []*candidate, need int) (best []*candidate) {
 	for _, first := range slices.SortedStableFunc(slices.Values(all), p.order) {
 		isOther := func(c *candidate) bool { return !c.hasDriverOf(first.gpu) }
@@ -108,7 +97,7 @@ func (p *pool) ofOneDriver(all []*candidate, need int) (best []*candidate) {
 			best = group
 		}
 	}
-	if best == nil && p.rule.MixedDrivers == policy.AllowMixed {
+	if best == nil {
 		return all
 	}
 	return best
