@@ -79,9 +79,6 @@ func (d *Daemon) waitForNewRun(ctx context.Context, c *configuration) *configura
 			return &configuration{Compiled: next}
 		}
 		inForce = next
-		if plugin := d.status.Load().devicePlugin; plugin != nil {
-			plugin.Refresh() // The inventory may have changed.
-		}
 	}
 }
 

@@ -99,8 +99,6 @@ type Plugin struct {
 	// servers has the server of each resource. It does not change.
 	servers map[string]*server
 	guard   *allocateGuard // of all servers
-	// devicesChanged receives a value from Refresh.
-	devicesChanged chan struct{}
 
 	// mu guards the fields that other goroutines read through status.go.
 	mu sync.Mutex
@@ -124,10 +122,7 @@ func New(ctx context.Context, config Config) *Plugin { return newPlugin(ctx, con
 // newPlugin returns a plugin with a server for each resource that has a rule, a record or, with kubelet injection,
 // which has no records, a container: the kubelet's first lists must be complete.
 func newPlugin(ctx context.Context, config Config, timing timing) *Plugin {
-	p := &Plugin{
-		config: config, timing: timing, servers: map[string]*server{}, guard: newAllocateGuard(config, timing),
-		devicesChanged: make(chan struct{}, 1),
-	}
+	p := &Plugin{config: config, timing: timing, servers: map[string]*server{}, guard: newAllocateGuard(config, timing)}
 	if config.Inject != nil {
 		p.containers, _ = config.Pods.list(ctx) // refresh lists them again.
 	}
@@ -171,9 +166,6 @@ func (p *Plugin) Run(ctx context.Context) error {
 	return nil
 }
 
-// Refresh makes the plugin list the devices soon. It may be called at any time.
-func (p *Plugin) Refresh() { signal(p.devicesChanged) }
-
 // refreshLoop refreshes periodically, and after every allocation, until ctx ends.
 func (p *Plugin) refreshLoop(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -183,7 +175,6 @@ func (p *Plugin) refreshLoop(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-p.devicesChanged:
 		case <-p.guard.succeeded:
 			// The kubelet's pods must be listed while the new pod exists.
 			select {

@@ -86,21 +86,17 @@ func TestDeviceChanges(t *testing.T) {
 	}
 }
 
-// TestRefreshSoon: after a first list that failed, after a change and after an allocation, the next refresh
-// comes soon.
+// TestRefreshSoon: after a first list that failed and after an allocation, the next refresh comes soon.
 func TestRefreshSoon(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	source, timing := k.source, fastTiming()
 	timing.recheckInterval = time.Hour
 	source.set(errors.New("the driver starts"))
-	r := runWith(t, k.config, timing)
+	runWith(t, k.config, timing)
 	k.await(displayResource, "")
-	source.set(nil, displayGPU("B"))
-	k.await(displayResource, "B-0 B-1")
 	source.set(nil, displayGPU("A"))
-	r.Refresh()
-	k.await(displayResource, "A-0 A-1 B-0! B-1!")
+	k.await(displayResource, "A-0 A-1")
 	for range 2 {
 		before := source.lists()
 		k.allocate("A-0")
@@ -335,16 +331,16 @@ func TestLog(t *testing.T) {
 	unhealthy.Health.Reason = "driver stopped"
 	noted := displayGPU("A")
 	noted.Notes = []string{"a library is missing"}
-	k := newBed(t, noted, unhealthy, displayGPU("\xff"), windows)
+	k := newBed(t, noted, unhealthy, windows)
 	k.run()
 	k.await(displayResource, "A-0 A-1 B-0! B-1!")
-	k.source.set(nil, unhealthy, displayGPU("\xff"), windows)
+	k.source.set(nil, unhealthy, windows)
 	testutil.Eventually(t, "the end of a GPU", func() bool { return len(k.log.with("GPU is no longer found")) == 1 })
 	k.source.awaitRefreshes(t)
 	lines := k.log.with("GPU found or changed")
 	text := strings.Join(lines, "")
-	for _, want := range []string{"cannot be allocated: driver stopped", "not valid UTF-8", "no device node"} {
-		if len(lines) != 4 || strings.Count(text, want) != 1 {
+	for _, want := range []string{"cannot be allocated: driver stopped", "no device node"} {
+		if len(lines) != 3 || strings.Count(text, want) != 1 {
 			t.Errorf("%q is not logged once in %q", want, lines)
 		}
 	}

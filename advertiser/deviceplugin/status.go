@@ -51,7 +51,7 @@ func (p *Plugin) Report(n metrics.NodeMetrics) {
 		}
 		pool, _ := s.current()
 		for _, g := range pool.gpus {
-			gpu := strings.ToValidUTF8(g.Name(), "�")
+			gpu := g.Name()
 			n.Replicas.WithLabelValues(name, gpu).Set(float64(g.listed))
 			if isWatched && p.containers != nil {
 				n.InUse.WithLabelValues(name, gpu).Set(inUse[g.key])

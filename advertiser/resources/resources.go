@@ -5,7 +5,6 @@ package resources
 import (
 	"fmt"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -63,9 +62,6 @@ func exclusionReason(d discovery.Device, nodeOS string) string {
 		return d.Health.Reason
 	case d.Kind() == discovery.KindNone:
 		return "it supports neither display nor compute"
-	case d.InstanceID == "" || !utf8.ValidString(d.InstanceID):
-		// The kubelet could not return this ID unchanged.
-		return "its instance ID is empty or not valid UTF-8"
 	case nodeOS == "linux" && len(d.DeviceNodes) == 0:
 		return "it has no device node, so Linux containers cannot have it"
 	case nodeOS == "windows" && len(d.DeviceNodes) > 0 && d.LocationPath == "":
