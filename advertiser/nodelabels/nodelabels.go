@@ -3,7 +3,6 @@
 package nodelabels
 
 import (
-	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -25,10 +24,6 @@ func Names() []string {
 	}
 	return names
 }
-
-// FeatureFile is where node-feature-discovery reads labels on Linux.
-// https://kubernetes-sigs.github.io/node-feature-discovery/stable/usage/customization-guide.html#local-feature-source
-const FeatureFile = "/etc/kubernetes/node-feature-discovery/features.d/directx-nri"
 
 // maxValueBytes is the largest length of a label's value.
 // https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
@@ -85,7 +80,8 @@ func labelValue(text string) string {
 	return strings.Trim(text[:min(len(text), maxValueBytes)], end)
 }
 
-// Write writes labels to a file in the format of [FeatureFile], unless it has them already.
+// Write writes labels to a file as node-feature-discovery reads it, unless it has them already.
+// https://kubernetes-sigs.github.io/node-feature-discovery/stable/usage/customization-guide.html#local-feature-source
 func Write(path string, labels map[string]string) error {
 	text := "# Written by directx-advertiser.\n"
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
@@ -98,7 +94,7 @@ func Write(path string, labels map[string]string) error {
 	return durable.Update(path, []byte(text), 0o644)
 }
 
-// Read returns the labels of the file that [Write] wrote.
+// Read returns the labels of a file of [Write].
 func Read(path string) (map[string]string, error) {
 	data, err := durable.Read(path, maxFileBytes)
 	if err != nil {
@@ -106,14 +102,9 @@ func Read(path string) (map[string]string, error) {
 	}
 	labels := map[string]string{}
 	for line := range strings.Lines(string(data)) {
-		if strings.HasPrefix(line, "#") {
-			continue
+		if name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "="); strings.HasPrefix(name, Prefix) {
+			labels[name] = value
 		}
-		name, value, found := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
-		if !found || !strings.HasPrefix(name, Prefix) {
-			return nil, fmt.Errorf("read %s: %q is not a label that directx-advertiser writes", path, line)
-		}
-		labels[name] = value
 	}
 	return labels, nil
 }

@@ -29,7 +29,7 @@ func (s *suite) install(t *testing.T) (notes string) {
 	t.Helper()
 	notes = s.installImage(t, s.older, "--set", "linux.labels=true", "--set", "linux.doctor=true")
 	bed.Eventually(t, timeout, "the labels are written", func() error {
-		labels, err := nodelabels.Read(nodelabels.FeatureFile)
+		labels, err := nodelabels.Read(featureFile)
 		if want := "4"; labels[nodelabels.Prefix+"count"] != want {
 			err = errors.Join(err, fmt.Errorf("the labels are %v", labels))
 		}

@@ -15,10 +15,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
+
+// featureFile is where the chart lets node-feature-discovery read labels.
+const featureFile = "/etc/kubernetes/node-feature-discovery/features.d/directx-nri"
 
 func TestMain(m *testing.M) {
 	if bed.RunDir() != "" { // In the run's mount namespace.
@@ -112,7 +114,7 @@ func newSuite(t *testing.T) *suite {
 	s.apply(t, podManifest("bystander", bed.Wait, nil))
 	s.waitRunning(t, "bystander")
 	s.bystander = s.containers(t, "bystander")
-	testutil.NoError(t, os.MkdirAll(filepath.Dir(nodelabels.FeatureFile), 0o755)) // The kubelet would make it, and leave it.
+	testutil.NoError(t, os.MkdirAll(filepath.Dir(featureFile), 0o755)) // The kubelet would make it, and leave it.
 	s.before = s.files(t)
 	return s
 }
