@@ -35,9 +35,6 @@ const (
 	listenInterval = 250 * time.Millisecond
 )
 
-// ErrNotRunning means that no process listens on the socket.
-var ErrNotRunning = errors.New("the NRI plugin is not running")
-
 // Serve answers checks on a socket in runtimeDir until ctx ends, and then removes the socket. ready
 // returns why the plugin cannot adjust containers, or nil. Serve creates the directory if
 // necessary. If it cannot serve, or another program removes the socket, it retries, because the
@@ -104,8 +101,7 @@ func (c checker) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*he
 }
 
 // CheckPlugin returns nil if the NRI plugin that serves the socket in runtimeDir can adjust
-// containers. It takes at most a second. The error matches [ErrNotRunning] if no process listens
-// on the socket.
+// containers. It takes at most a second.
 func CheckPlugin(ctx context.Context, runtimeDir string) error {
 	path := filepath.Join(runtimeDir, socketName)
 	checkCtx, cancel := context.WithTimeout(ctx, checkTimeout)
@@ -125,7 +121,7 @@ func CheckPlugin(ctx context.Context, runtimeDir string) error {
 		text, fix, _ := strings.Cut(status.Convert(err).Message(), "\n")
 		return errlog.WithRemedy(fmt.Errorf("the NRI plugin cannot work: %s", text), fix)
 	case status.Code(err) == codes.Unavailable:
-		return fmt.Errorf("%w: %s; is directx-nri running on this node?", ErrNotRunning, status.Convert(err).Message())
+		return fmt.Errorf("the NRI plugin is not running: %s; is directx-nri running on this node?", status.Convert(err).Message())
 	}
 	return fmt.Errorf("query the NRI plugin on %s: %w", path, err)
 }
