@@ -225,7 +225,7 @@ func TestPoolList(t *testing.T) {
 	}
 }
 
-// TestListSize: the kubelet accepts 4 MiB, gRPC's default (plugin/v1beta1/client.go in
+// TestListSize: with as many replicas as the schema permits, the kubelet accepts 4 MiB, gRPC's default (plugin/v1beta1/client.go in
 // pkg/kubelet/cm/devicemanager, v1.34).
 func TestListSize(t *testing.T) {
 	t.Parallel()
@@ -235,7 +235,7 @@ func TestListSize(t *testing.T) {
 		d.NUMANode, d.Health.Reason = &i, "unhealthy is the longer word"
 		devices = append(devices, d)
 	}
-	if n := proto.Size(poolOf(policy.MaxReplicas, devices...).list); n > 4<<20 {
+	if n := proto.Size(poolOf(1024, devices...).list); n > 4<<20 {
 		t.Errorf("the list has %d bytes", n)
 	}
 }

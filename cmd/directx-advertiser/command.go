@@ -58,7 +58,7 @@ be restarted at any time.`,
 	shimDir := set.String("shim-dir", "", "on Windows, the `DIRECTORY` of the containerd-shim-runhcs-v1.exe that containerd runs; by default it is found")
 	set.StringVar(&o.LabelsFile, "labels-file", "", "`FILE` to write with labels that describe the GPUs, as node-feature-discovery and directx-labeler read them")
 	c.NodeOS = runtime.GOOS
-	cli.AddChoice(command, &c.NodeOS, "node-os", "operating system of the node's containers, if it is not this system's",
+	cli.AddChoice(command, &c.NodeOS, "node-os", "", "operating system of the node's containers, if it is not this system's",
 		"windows", "linux")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		var err error

@@ -131,7 +131,7 @@ func policySummary(c config.Compiled) string {
 
 func addNodeOS(command *cobra.Command, nodeOS *string) {
 	*nodeOS = runtime.GOOS
-	cli.AddChoice(command, nodeOS, "node-os", "operating `SYSTEM` of the node's containers", "windows", "linux")
+	cli.AddChoice(command, nodeOS, "node-os", "", "operating `SYSTEM` of the node's containers", "windows", "linux")
 }
 
 func newConfigCheckCommand() *cobra.Command {

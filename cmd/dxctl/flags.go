@@ -50,11 +50,11 @@ runs the program's 'run --rm' with the flags and the other arguments.`,
 	}
 	flags := command.Flags()
 	flags.SetInterspersed(false) // The container's command has flags of its own.
-	cli.AddChoice(command, &o.program, "for", "program that runs the container", runflags.Ctr, runflags.Nerdctl)
+	cli.AddChoice(command, &o.program, "for", "", "program that runs the container", runflags.Ctr, runflags.Nerdctl)
 	o.AddRequestFlag(flags, "GPUs of the container, required")
 	_ = command.MarkFlagRequired("gpus") // It exists.
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
-	cli.AddChoice(command, &o.containerOS, "container-os", "the container's operating system", "windows", "linux")
+	cli.AddChoice(command, &o.containerOS, "container-os", "", "the container's operating system", "windows", "linux")
 	flags.BoolVar(&o.runs, "run", false, "start the container; its image and the rest of the command line follow")
 	o.AddFlags(command)
 	o.AddFileFlags(command)

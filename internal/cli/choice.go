@@ -11,11 +11,7 @@ import (
 
 // AddChoice adds a flag whose value is one of choices. The default is *value, or the first choice if
 // *value is empty. Shells complete the choices, and the usage lists them.
-func AddChoice(command *cobra.Command, value *string, name, usage string, choices ...string) {
-	addChoice(command, value, name, "", usage, choices)
-}
-
-func addChoice(command *cobra.Command, value *string, name, shorthand, usage string, choices []string) {
+func AddChoice(command *cobra.Command, value *string, name, shorthand, usage string, choices ...string) {
 	*value = cmp.Or(*value, choices[0])
 	list := strings.Join(choices, ", ")
 	command.Flags().FuncP(name, shorthand, fmt.Sprintf("%s: %s (default %q)", usage, list, *value), func(text string) error {

@@ -71,7 +71,7 @@ func TestCommands(t *testing.T) {
 			command, group := &cobra.Command{Use: "prog"}, &cobra.Command{Use: "group"}
 			command.AddCommand(group)
 			one := &cobra.Command{Use: "one", RunE: func(*cobra.Command, []string) error { return nil }}
-			AddChoice(one, new(string), "color", "the color", "blue", "green", "red")
+			AddChoice(one, new(string), "color", "", "the color", "blue", "green", "red")
 			group.AddCommand(one, &cobra.Command{Use: "two [NAME]", Args: cobra.MaximumNArgs(1), RunE: func(*cobra.Command, []string) error { return UnknownResult(errors.New("not answered")) }},
 				&cobra.Command{Use: "three", RunE: func(*cobra.Command, []string) error { return errors.Join(errors.New("a"), errors.New("b")) }})
 			var stdout, stderr bytes.Buffer
@@ -104,7 +104,7 @@ func TestEnvironment(t *testing.T) {
 		var color string
 		var stdout, stderr bytes.Buffer
 		command := &cobra.Command{Use: "prog", RunE: func(*cobra.Command, []string) error { return nil }}
-		AddChoice(command, &color, "main-color", "the color", "blue", "green", "red")
+		AddChoice(command, &color, "main-color", "", "the color", "blue", "green", "red")
 		AddEnvironment(command)
 		status := run(context.Background(), command, append([]string{}, test.args...), &stdout, &stderr)
 		if status != test.status || color != test.want || !strings.HasPrefix(stderr.String(), test.stderrHas) {

@@ -33,7 +33,7 @@ type Output struct {
 // AddOutputFlags adds the flag that chooses one of formats, and one for tables if there are any. The default is the
 // first format.
 func AddOutputFlags(command *cobra.Command, output *Output, formats ...string) {
-	addChoice(command, &output.Format, "output", "o", "output format", formats)
+	AddChoice(command, &output.Format, "output", "o", "output format", formats...)
 	if slices.Contains(formats, Table) {
 		command.Flags().BoolVar(&output.NoHeaders, "no-headers", false, "print a table without the titles of its columns")
 	}

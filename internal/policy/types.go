@@ -9,9 +9,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
-// MaxReplicas is the largest number of containers that can share a GPU.
-const MaxReplicas = 1024
-
 // The types below have the keys of config.yaml, which advertiser/config/config.schema.json describes.
 
 // ResourceRule is a rule that defines which GPUs an extended resource has, and how they are shared.
