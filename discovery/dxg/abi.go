@@ -12,17 +12,14 @@ import (
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/include/uapi/misc/d3dkmthk.h
 const (
 	ioctlQueryAdapterInfo = 3<<30 | 0x47<<8 | 0x09 | unsafe.Sizeof(queryAdapterInfo{})<<16
-	ioctlCloseAdapter     = 3<<30 | 0x47<<8 | 0x15 | unsafe.Sizeof(closeAdapter{})<<16
 	ioctlEnumAdapters3    = 3<<30 | 0x47<<8 | 0x3E | unsafe.Sizeof(enumAdapters3{})<<16
 )
 
 // Limits of D3DKMT and of the driver.
 const (
-	// maxAdapters is D3DKMT_ADAPTERS_MAX.
-	maxAdapters = 64
-	// maxEnumerated is the largest plausible number of adapters.
-	maxEnumerated = 1024
-	maxPath       = 260 // MAX_PATH
+	// maxAdapters is more than any VM has: the driver does not compare the room for adapters with their number.
+	maxAdapters = 1024
+	maxPath     = 260 // MAX_PATH
 )
 
 // winLUID is struct winluid: LUID.LowPart and LUID.HighPart.
@@ -49,9 +46,6 @@ type enumAdapters3 struct {
 
 // includeComputeOnly is a bit of enumAdapters3.filter.
 const includeComputeOnly = 1
-
-// closeAdapter is struct d3dkmt_closeadapter.
-type closeAdapter struct{ handle uint32 }
 
 // queryAdapterInfo is struct d3dkmt_queryadapterinfo.
 type queryAdapterInfo struct {

@@ -14,7 +14,6 @@ func TestLayout(t *testing.T) {
 	t.Parallel()
 	for name, numbers := range map[string][2]uintptr{
 		"LX_DXQUERYADAPTERINFO": {ioctlQueryAdapterInfo, 0xC0184709},
-		"LX_DXCLOSEADAPTER":     {ioctlCloseAdapter, 0xC0044715},
 		"LX_DXENUMADAPTERS3":    {ioctlEnumAdapters3, 0xC018473E},
 
 		"d3dkmt_adapterinfo":                        {unsafe.Sizeof(adapterInfo{}), 20},

@@ -47,12 +47,13 @@ type adapterQuery struct {
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgvmbus.c
 var errEmpty = errors.New("its answers are empty")
 
-// run runs a query, and reports whether data has an answer.
+// run runs a query, and reports whether data has an answer. data may contain the input of the query.
 func (q *adapterQuery) run(kind uint32, data unsafe.Pointer, size int) bool {
 	if q.failure != nil {
 		return false
 	}
-	err := query(q.driver, q.handle, kind, data, size)
+	request := &queryAdapterInfo{handle: q.handle, kind: kind, data: data, size: uint32(size)}
+	err := call(q.driver, ioctlQueryAdapterInfo, request, data)
 	switch {
 	case err == nil:
 		return true

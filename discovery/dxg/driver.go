@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -65,59 +64,27 @@ func errnoText(err error) string {
 	return err.Error()
 }
 
-// call runs a request, and pins argument until it returns.
-func call[T any](d driver, request uintptr, argument *T) error {
+// call runs a request, and pins argument and the data that it points to until the request returns.
+func call[T any](d driver, request uintptr, argument *T, data unsafe.Pointer) error {
 	var pin runtime.Pinner
 	pin.Pin(argument)
+	pin.Pin(data)
 	defer pin.Unpin()
 	return d.ioctl(request, unsafe.Pointer(argument))
 }
 
-// query reads size bytes of an adapter's properties into data, which may contain the input of
-// the query.
-func query(d driver, handle, kind uint32, data unsafe.Pointer, size int) error {
-	var pin runtime.Pinner
-	pin.Pin(data)
-	defer pin.Unpin()
-	return call(d, ioctlQueryAdapterInfo, &queryAdapterInfo{handle: handle, kind: kind, data: data, size: uint32(size)})
-}
-
-// openAdapters opens all adapters, including compute-only ones. The caller closes their handles. The
-// driver does not check the size of the buffer, so the first request gets the number of adapters.
+// openAdapters opens all adapters, including compute-only ones. The driver closes them when the process closes its
+// last /dev/dxg.
+// https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgprocess.c
 func openAdapters(d driver) ([]adapterInfo, error) {
-	request := func(count int, buffer unsafe.Pointer) (uint32, error) {
-		args := &enumAdapters3{filter: includeComputeOnly, count: uint32(count), adapters: buffer}
-		err := call(d, ioctlEnumAdapters3, args)
-		return args.count, err
-	}
-	count, err := request(0, nil)
-	if err != nil {
-		return nil, fmt.Errorf("count adapters: %w", err)
-	}
-	if count > maxEnumerated {
-		return nil, fmt.Errorf("count adapters: the driver reports %d, more than %d", count, maxEnumerated)
-	}
-	buffer := make([]adapterInfo, max(int(count), maxAdapters))
-	var pin runtime.Pinner
-	pin.Pin(&buffer[0])
-	defer pin.Unpin()
-	found, err := request(len(buffer), unsafe.Pointer(&buffer[0]))
-	switch {
-	case err != nil:
+	buffer := make([]adapterInfo, maxAdapters)
+	data := unsafe.Pointer(&buffer[0])
+	args := &enumAdapters3{filter: includeComputeOnly, count: maxAdapters, adapters: data}
+	if err := call(d, ioctlEnumAdapters3, args, data); err != nil {
 		return nil, fmt.Errorf("enumerate adapters: %w", err)
-	case int64(found) > int64(len(buffer)):
-		closeAdapters(d, buffer)
-		return nil, fmt.Errorf("enumerate adapters: the driver reports %d adapters for a list of %d", found, len(buffer))
 	}
-	closeAdapters(d, buffer[found:])
-	return slices.DeleteFunc(buffer[:found], func(a adapterInfo) bool { return a.handle == 0 }), nil
-}
-
-// closeAdapters closes the adapters' handles, if they have one.
-func closeAdapters(d driver, adapters []adapterInfo) {
-	for _, a := range adapters {
-		if a.handle != 0 {
-			_ = call(d, ioctlCloseAdapter, &closeAdapter{a.handle}) // closing d closes it, too
-		}
+	if args.count > maxAdapters {
+		return nil, fmt.Errorf("enumerate adapters: the driver reports %d, more than %d", args.count, maxAdapters)
 	}
+	return buffer[:args.count], nil
 }

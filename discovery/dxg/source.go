@@ -80,7 +80,6 @@ func (s *Source) readDevices(context.Context) (devices []discovery.Device, err e
 	if err != nil {
 		return nil, err
 	}
-	defer closeAdapters(d, adapters)
 	var all []adapterProperties
 	for _, adapter := range adapters {
 		// A known adapter is read only once, because its properties change with the LUID only, and the

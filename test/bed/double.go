@@ -73,7 +73,7 @@ func (d *Double) Set(scenario any) {
 	testutil.NoError(d, err, os.WriteFile(d.scenario+".next", text, 0o644), os.Rename(d.scenario+".next", d.scenario))
 }
 
-// Open returns the numbers of open files and handles.
+// Open returns the number of open files.
 func (d *Double) Open() (string, error) {
 	buffer := make([]byte, 100)
 	n, err := unix.Getxattr(d.File, "user.open", buffer)

@@ -29,9 +29,6 @@ type device struct {
 	scenario scenario
 	files    int
 	next     uint32
-	// open are handles that are open now, leaked those that were open when their file
-	// was closed.
-	open, leaked int
 }
 
 // file is one open of the device, with the LUIDs of its handles. In the driver, handles
@@ -53,14 +50,14 @@ func (*device) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) sy
 	return 0
 }
 
-// Getxattr returns the numbers of open files, open handles and leaked handles.
+// Getxattr returns the number of open files.
 func (d *device) Getxattr(_ context.Context, name string, dest []byte) (uint32, syscall.Errno) {
 	if name != "user.open" {
 		return 0, syscall.ENODATA
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	text := fmt.Sprintf("files %d, handles %d, leaked %d", d.files, d.open, d.leaked)
+	text := fmt.Sprintf("files %d", d.files)
 	if len(dest) < len(text) {
 		return uint32(len(text)), syscall.ERANGE
 	}
@@ -71,8 +68,6 @@ func (f *file) Release(context.Context) syscall.Errno {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.files--
-	f.open -= len(f.handles)
-	f.leaked += len(f.handles)
 	return 0
 }
 
@@ -115,10 +110,6 @@ func (f *file) Ioctl(ctx context.Context, command uint32, _ uint64, in, out []by
 		errno := f.enumerate(memory, &args.Count, args.Adapters, args.Filter&1 != 0)
 		copy(out, encode(args))
 		return 0, errno
-	case closeAdapterCommand:
-		var args closeAdapter
-		decode(in, &args)
-		return 0, f.closeHandle(args.Handle)
 	case queryAdapterInfoCommand:
 		return 0, f.query(memory, in)
 	}
@@ -150,9 +141,6 @@ func (f *file) enumerate(m memory, count *uint32, address uint64, withComputeOnl
 		infos[i].Handle = f.openHandle(uint64(infos[i].LUIDHigh)<<32 | uint64(infos[i].LUIDLow))
 	}
 	if !m.write(address, encode(infos)) {
-		for _, info := range infos {
-			f.closeHandle(info.Handle)
-		}
 		return syscall.EINVAL
 	}
 	return 0
@@ -186,17 +174,7 @@ func (f *file) query(m memory, in []byte) syscall.Errno {
 func (f *file) openHandle(luid uint64) uint32 {
 	f.next += 1 << 6
 	f.handles[f.next] = luid
-	f.open++
 	return f.next
-}
-
-func (f *file) closeHandle(handle uint32) syscall.Errno {
-	if _, found := f.handles[handle]; !found {
-		return syscall.EINVAL
-	}
-	delete(f.handles, handle)
-	f.open--
-	return 0
 }
 
 // memory is that of the process with this ID.

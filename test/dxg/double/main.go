@@ -8,7 +8,7 @@
 // SCENARIO is a JSON file of the adapters, and of how they misbehave. Replace it with a
 // rename to change them meanwhile. FILE exists and is no directory, such as /dev/dxg; the
 // double is mounted on it until SIGTERM. FILE's extended attribute user.open has the
-// numbers of open files and handles. It needs root.
+// number of open files. It needs root.
 //
 // The structures are declared here from Microsoft's headers, apart from the product's,
 // so that an error in the one is not in the other. What the driver does is in

@@ -8,7 +8,6 @@ import "encoding/binary"
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/include/uapi/misc/d3dkmthk.h
 const (
 	queryAdapterInfoCommand = 0xC018_4709
-	closeAdapterCommand     = 0xC004_4715
 	enumAdapters3Command    = 0xC018_473E
 )
 
@@ -26,8 +25,6 @@ type enumAdapters3 struct {
 	Count, Reserved uint32
 	Adapters        uint64
 }
-
-type closeAdapter struct{ Handle uint32 }
 
 type queryAdapterInfo struct {
 	Handle, Type  uint32
