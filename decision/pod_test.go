@@ -55,7 +55,7 @@ func ofPod(records map[string]allocation.ID) Container {
 func TestPodsOwnDevicesAreLookedUp(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()
-	source := &source{Static: devices, listErr: errors.New("the whole list was read")}
+	source := &source{Static: devices}
 	d, ids := recorded(t, source, map[string][]string{
 		display: {devices[1].InstanceID, devices[0].InstanceID, strings.ToLower(devices[1].InstanceID)}, compute: {devices[0].InstanceID},
 	})
@@ -98,7 +98,7 @@ func TestUnusableDevicesOfPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, ids := recorded(t, &source{Static: devices, findErr: test.err}, map[string][]string{display: {test.id}})
+			d, ids := recorded(t, &source{Static: devices, err: test.err}, map[string][]string{display: {test.id}})
 			edits, _, err := decide(t.Context(), d, read(ofPod(ids)))
 			testutil.CheckError(t, "decide", err, test.says)
 			if !errors.Is(err, test.want) {

@@ -17,27 +17,16 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// source is a list of devices that cannot be read if listErr is set, and records
-// which of them are looked up.
+// source is a list of devices, or an error, and records for which of them it is called.
 type source struct {
 	discovery.Static
-	listErr, findErr error
-	found            [][]string // by call
+	err   error
+	found [][]string // by call
 }
 
-func (s *source) Devices(ctx context.Context) ([]discovery.Device, error) {
-	if s.listErr != nil {
-		return nil, s.listErr
-	}
-	return s.Static.Devices(ctx)
-}
-
-func (s *source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+func (s *source) Devices(_ context.Context, instanceIDs ...string) ([]discovery.Device, error) {
 	s.found = append(s.found, instanceIDs)
-	if s.findErr != nil {
-		return nil, s.findErr
-	}
-	return s.Static.Find(ctx, instanceIDs)
+	return s.Static, s.err
 }
 
 const (
@@ -122,7 +111,7 @@ func TestStandalone(t *testing.T) {
 	variable := Container{Env: both.Env}
 	hyperV := both
 	hyperV.HyperV = true
-	unknown := &source{listErr: errors.New("inventory.yaml:3: no")}
+	unknown := &source{err: errors.New("inventory.yaml:3: no")}
 	for name, test := range map[string]struct {
 		c       Container
 		source  discovery.Source
@@ -193,7 +182,7 @@ func TestSpecGPUs(t *testing.T) {
 		return specs.WindowsDevice{IDType: ocispec.IDTypeLocationPath, ID: path}
 	}
 	class := specs.WindowsDevice{IDType: "vpci-class-guid", ID: "{" + strings.ToLower(ocispec.DisplayClass) + "}"}
-	unknown := &source{listErr: errors.New("inventory.yaml:3: no")}
+	unknown := &source{err: errors.New("inventory.yaml:3: no")}
 	for name, test := range map[string]struct {
 		visible        string // the annotation
 		has            []specs.WindowsDevice

@@ -44,7 +44,7 @@ func Allocated(ctx context.Context, source Source, replicas []allocation.Replica
 		}
 		uuids[id] = cmp.Or(uuids[id], replica.UUID)
 	}
-	present, err := source.Find(ctx, ids)
+	present, err := source.Devices(ctx, ids...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
@@ -57,7 +57,7 @@ func Allocated(ctx context.Context, source Source, replicas []allocation.Replica
 		if err := device.CheckUsable(); err != nil {
 			return nil, errlog.WithRemedy(fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err), restoreGPU)
 		}
-		device.UUID = cmp.Or(device.UUID, uuids[NormalizeID(id)]) // Source.Find does not query UUIDs.
+		device.UUID = cmp.Or(device.UUID, uuids[NormalizeID(id)]) // With IDs, Source.Devices does not query UUIDs.
 		devices = append(devices, device)
 	}
 	return devices, nil

@@ -205,12 +205,6 @@ func (d Device) PCIAddress() (segment, bus, device, function uint32, ok bool) {
 // Compare IDs only by this string: other ways, such as [strings.EqualFold], differ beyond ASCII.
 func NormalizeID(instanceID string) string { return strings.ToUpper(instanceID) }
 
-// ContainsID reports whether id is among instanceIDs.
-func ContainsID(instanceIDs []string, id string) bool {
-	id = NormalizeID(id)
-	return slices.ContainsFunc(instanceIDs, func(other string) bool { return NormalizeID(other) == id })
-}
-
 // Find returns the device with the given instance ID.
 func Find(devices []Device, instanceID string) (Device, bool) {
 	instanceID = NormalizeID(instanceID)

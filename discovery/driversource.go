@@ -41,7 +41,7 @@ func NewDriverSource(list func(ctx context.Context) ([]Device, error)) *DriverSo
 }
 
 // Devices implements [Source]. Each call reads all devices.
-func (s *DriverSource) Devices(ctx context.Context) ([]Device, error) {
+func (s *DriverSource) Devices(ctx context.Context, _ ...string) ([]Device, error) {
 	devices, err := s.Await(ctx, func(ctx context.Context) ([]Device, error) {
 		select {
 		case s.reading <- struct{}{}:
@@ -79,10 +79,4 @@ func (s *DriverSource) Await(ctx context.Context, query func(context.Context) ([
 		return nil, context.Cause(ctx)
 	}
 	return bounded.Call(ctx, query)
-}
-
-// Find implements [Source]. It reads all devices.
-func (s *DriverSource) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
-	devices, err := s.Devices(ctx)
-	return WithIDs(devices, instanceIDs), err
 }

@@ -24,7 +24,7 @@ func TestDeviceHasAllProperties(t *testing.T) {
 	t.Parallel()
 	f := &fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0, 0))}}
 	s, _ := newSource(t, f)
-	got, err := s.Find(t.Context(), []string{`pci\ven_10de&dev_2684&subsys_16f11043&rev_a1\01.00.0`})
+	got, err := s.Devices(t.Context())
 	one, zero := uint32(1), uint32(0)
 	same := func(path string) discovery.Library { return discovery.Library{Source: path, Destination: path} }
 	want := []discovery.Device{{

@@ -57,7 +57,7 @@ func (l DeviceList) Write(devices []discovery.Device) error {
 func (l DeviceList) Remove() error { return durable.Remove(l.path) }
 
 // Devices implements [discovery.Source]. The order is that of [DeviceList.Write].
-func (l DeviceList) Devices(context.Context) (devices []discovery.Device, err error) {
+func (l DeviceList) Devices(context.Context, ...string) (devices []discovery.Device, err error) {
 	var data []byte
 	if err = access.CheckPrivate(filepath.Dir(l.path)); err == nil {
 		data, err = durable.Read(l.path, maxBytes)
@@ -72,10 +72,4 @@ func (l DeviceList) Devices(context.Context) (devices []discovery.Device, err er
 		return nil, errlog.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", l.path, err), errlog.Rewrite)
 	}
 	return devices, nil
-}
-
-// Find implements [discovery.Source].
-func (l DeviceList) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	devices, err := l.Devices(ctx)
-	return discovery.WithIDs(devices, instanceIDs), err
 }

@@ -20,7 +20,7 @@ type Options struct {
 	// UUIDs queries the driver on Linux, and adds the UUIDs of NVIDIA's GPUs. Without it, the GPUs are
 	// those in the list [Discovered], so that a container's start does not wait for the driver. On
 	// Windows, the driver is always queried. Devices of a source with UUIDs must not be called
-	// concurrently.
+	// concurrently without IDs.
 	UUIDs *nvidia.UUIDs
 	// Save requires UUIDs. On Linux, it writes the list to [Discovered]. If that fails, the devices are
 	// unhealthy, because containers would get those of an older list.
@@ -55,11 +55,11 @@ type sourceWithUUIDs struct {
 	saves bool
 }
 
-// Devices implements [discovery.Source]. It must not be called concurrently.
-func (s *sourceWithUUIDs) Devices(ctx context.Context) ([]discovery.Device, error) {
-	devices, err := s.Source.Devices(ctx)
-	if err != nil {
-		return nil, err
+// Devices implements [discovery.Source]. With IDs, it adds no UUIDs and saves nothing.
+func (s *sourceWithUUIDs) Devices(ctx context.Context, instanceIDs ...string) ([]discovery.Device, error) {
+	devices, err := s.Source.Devices(ctx, instanceIDs...)
+	if err != nil || len(instanceIDs) > 0 {
+		return devices, err
 	}
 	if err := s.uuids.Add(ctx, devices); err != nil {
 		return nil, err

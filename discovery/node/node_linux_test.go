@@ -67,4 +67,7 @@ func TestSourceWithUUIDs(t *testing.T) {
 	if devices, err := s.Devices(t.Context()); err != nil || !strings.Contains(devices[0].Health.Reason, "write the list of GPUs") {
 		t.Errorf("a list that is not saved: %v, %v", devices, err)
 	}
+	if devices, err := s.Devices(t.Context(), "A"); err != nil || !devices[0].Health.OK() {
+		t.Errorf("for a container, which saves nothing: %v, %v", devices, err)
+	}
 }

@@ -33,16 +33,23 @@ func newSource(read readFunc) *Source {
 
 func isAny(string) bool { return true }
 
-// Find implements [discovery.Source]. It reads devices with these instance IDs only, and does not query DXCore. So
+// Devices implements [discovery.Source]. With instance IDs, it reads these devices only, and does not query DXCore. So
 // compute support, memory, and whether a device is integrated or detachable are unknown. It reads
 // everything if only DXCore can report whether one of the devices works.
-func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+func (s *Source) Devices(ctx context.Context, instanceIDs ...string) ([]discovery.Device, error) {
+	if len(instanceIDs) == 0 {
+		return s.DriverSource.Devices(ctx)
+	}
+	wanted := func(instanceID string) bool {
+		isSame := func(id string) bool { return discovery.NormalizeID(id) == discovery.NormalizeID(instanceID) }
+		return slices.ContainsFunc(instanceIDs, isSame)
+	}
 	devices, err := s.Await(ctx, func(ctx context.Context) ([]discovery.Device, error) {
-		snapshot, err := s.read(ctx, func(id string) bool { return discovery.ContainsID(instanceIDs, id) }, false)
+		snapshot, err := s.read(ctx, wanted, false)
 		if err == nil && slices.ContainsFunc(snapshot.Devices, needsDXCore) {
 			snapshot, err = s.read(ctx, isAny, true)
 		}
-		return discovery.WithIDs(Devices(snapshot), instanceIDs), err
+		return Devices(snapshot), err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)

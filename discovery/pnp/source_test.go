@@ -12,27 +12,28 @@ import (
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
-func TestFind(t *testing.T) {
+func TestDevicesByID(t *testing.T) {
 	t.Parallel()
 	system := &fakeSystem{snapshot: node(4)}
 	source := newSource(system.read)
 	id := t4(2).InstanceID
-	devices, err := source.Find(t.Context(), []string{strings.ToLower(id), `PCI\VEN_10DE&DEV_1\GONE`})
+	devices, err := source.Devices(t.Context(), strings.ToLower(id), `PCI\VEN_10DE&DEV_1\GONE`)
 	if err != nil || len(devices) != 1 || devices[0].InstanceID != id || system.queries != 0 {
 		t.Fatalf("%+v, %v, %d queries of DXCore", devices, err, system.queries)
 	}
 	// Nothing is cached: neither the driver's files nor the last good list.
-	system.snapshot.Devices[4].PackageDir, system.snapshot.Devices[4].Values = `C:\new`, []win32.RegistryValue{multi("CopyToVmOverwrite", "a", "new.dll")}
-	if devices, err = source.Find(t.Context(), []string{id}); err != nil || devices[0].DriverStorePath != `C:\new` || devices[0].System32[0].Source != "new.dll" {
+	system.snapshot.Devices[4].PackageDir = `C:\new`
+	system.snapshot.Devices[4].Values = []win32.RegistryValue{multi("", "UserModeDriverName", `C:\x.dll`), multi("CopyToVmOverwrite", "a", "new.dll")}
+	if devices, err = source.Devices(t.Context(), id); err != nil || devices[0].DriverStorePath != `C:\new` || devices[0].System32[0].Source != "new.dll" {
 		t.Errorf("%+v, %v", devices, err)
 	}
 	system.err = errors.New("access is denied")
-	_, err = source.Find(t.Context(), []string{id})
+	_, err = source.Devices(t.Context(), id)
 	testutil.CheckError(t, "find", err, "access is denied")
 }
 
-// Find and Devices agree on whether a device can be used, and on its files.
-func TestFindAgreesWithDevices(t *testing.T) {
+// With and without IDs, the source agrees on whether a device can be used, and on its files.
+func TestDevicesForAContainer(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		p Properties
@@ -62,22 +63,19 @@ func TestFindAgreesWithDevices(t *testing.T) {
 			all, err := source.Devices(t.Context())
 			testutil.NoError(t, err)
 			listed, _ := discovery.Find(all, test.p.InstanceID)
-			found, err := source.Find(t.Context(), []string{strings.ToLower(test.p.InstanceID)})
-			if err != nil || len(found) != 1 {
-				t.Fatalf("%+v, %v", found, err)
+			some, err := source.Devices(t.Context(), strings.ToLower(test.p.InstanceID))
+			found, ok := discovery.Find(some, test.p.InstanceID)
+			if err != nil || !ok {
+				t.Fatalf("%+v, %v", some, err)
 			}
-			if listed.Health.OK() != test.healthy || found[0].Health.OK() != test.healthy || test.healthy && found[0].Kind() == discovery.KindNone {
-				t.Errorf("listed as %s, found as %s, %s", listed.Health, found[0].Health, found[0].Kind())
+			if listed.Health.OK() != test.healthy || found.Health.OK() != test.healthy || test.healthy && found.Kind() == discovery.KindNone {
+				t.Errorf("listed as %s, found as %s, %s", listed.Health, found.Health, found.Kind())
 			}
 			if n := system.queries; n-1 != test.queries {
 				t.Errorf("%d queries of DXCore, want %d", n-1, test.queries)
 			}
-			if diff := cmp.Diff(listed.System32, found[0].System32); diff != "" || listed.DriverStorePath != found[0].DriverStorePath || listed.LocationPath != found[0].LocationPath {
-				t.Errorf("found %+v; files: %s", found[0], diff)
-			}
-			system.snapshot.Devices = system.snapshot.Devices[1:]
-			if found, err = source.Find(t.Context(), []string{test.p.InstanceID}); err != nil || len(found) > 0 {
-				t.Errorf("removed: %+v, %v", found, err)
+			if diff := cmp.Diff(listed.System32, found.System32); diff != "" || listed.DriverStorePath != found.DriverStorePath || listed.LocationPath != found.LocationPath {
+				t.Errorf("found %+v; files: %s", found, diff)
 			}
 		})
 	}

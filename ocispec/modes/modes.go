@@ -95,16 +95,9 @@ func ResolvePolicy(source discovery.Source, p policy.Policy, containerOS string)
 // unhealthyWithoutPath is the source of [ResolvePolicy] with assignment by location path.
 type unhealthyWithoutPath struct{ discovery.Source }
 
-func (s unhealthyWithoutPath) Devices(ctx context.Context) ([]discovery.Device, error) {
-	return markMissingPaths(s.Source.Devices(ctx))
-}
-
-func (s unhealthyWithoutPath) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	return markMissingPaths(s.Source.Find(ctx, instanceIDs))
-}
-
-// markMissingPaths makes healthy devices without a location path unhealthy.
-func markMissingPaths(devices []discovery.Device, err error) ([]discovery.Device, error) {
+// Devices makes healthy devices without a location path unhealthy.
+func (s unhealthyWithoutPath) Devices(ctx context.Context, instanceIDs ...string) ([]discovery.Device, error) {
+	devices, err := s.Source.Devices(ctx, instanceIDs...)
 	for i, d := range devices {
 		if d.LocationPath == "" && len(d.DeviceNodes) == 0 && d.Health.OK() && !d.Software {
 			devices[i].Health.Reason = "it has no location path, which is needed to assign it to a container: use a GPU that has one, such as a GPU on a PCI bus"
