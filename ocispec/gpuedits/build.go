@@ -202,10 +202,6 @@ func (b *builder) skip(d discovery.Device, source, reason string) {
 	b.skipped = append(b.skipped, fmt.Sprintf("GPU %s: %s: %s", d.Name(), source, reason))
 }
 
-// maxFilesPerRule is how many files one entry of Add in [policy.RuntimeFiles] can add. A pattern
-// that matches more is probably a mistake, and each file is a mount.
-const maxFilesPerRule = 128
-
 // withRuntimeFiles returns d with the changes to its runtime files. A file that d already has takes
 // precedence over an added one of the same name.
 func (b *builder) withRuntimeFiles(d discovery.Device, changes policy.RuntimeFiles) discovery.Device {
@@ -234,13 +230,9 @@ func (b *builder) addFiles(d discovery.Device, list *[]discovery.RuntimeFile, en
 		return
 	}
 	sources, err := b.files.Glob(d.DriverStorePath, entry.Source)
-	switch {
-	case err != nil:
+	if err != nil {
 		skip(entry.Source, "the driver store cannot be read: "+err.Error())
 		return
-	case len(sources) > maxFilesPerRule:
-		skip(entry.Source, fmt.Sprintf("more than %d files match; the others are skipped", maxFilesPerRule))
-		sources = sources[:maxFilesPerRule]
 	}
 	for _, source := range sources {
 		file := discovery.RuntimeFile{Source: source, Destination: entry.Destination}

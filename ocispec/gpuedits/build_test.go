@@ -2,7 +2,6 @@ package gpuedits
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -265,12 +264,6 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 		return discovery.RuntimeFile{Source: source, Destination: destination}
 	}
 	own := t4("", "").System32
-	var many []string
-	var mostAdded []discovery.RuntimeFile
-	for i := range maxFilesPerRule + 5 {
-		many = append(many, fmt.Sprintf("f%03d.dll", i))
-		mostAdded = append(mostAdded, file(many[i], many[i]))
-	}
 	for name, test := range map[string]struct {
 		changes   policy.RuntimeFiles
 		files     fakeFiles
@@ -281,10 +274,6 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 		"added by a glob, in order": {
 			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: `tools\*.exe`, Directory: "System32"}}},
 			files:   driver(`tools\b.exe`, `tools\A.EXE`, `tools\deep\c.exe`), want: append(slices.Clone(own), file(`tools\A.EXE`, "A.EXE"), file(`tools\b.exe`, "b.exe")),
-		},
-		"more than the most by a glob": {
-			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: "f*.dll", Directory: "System32"}}},
-			files:   driver(many...), want: append(slices.Clone(own), mostAdded[:maxFilesPerRule]...), skipped: []string{"more than 128 files match"},
 		},
 		"for 32-bit programs": {
 			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: "vulkaninfo-x86.exe", Directory: "SysWOW64"}}},
