@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -311,37 +310,5 @@ func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {
 	}
 	if n := promtest.CollectAndCount(b.plugin.config.Metrics.Hooks); n != 1 {
 		t.Errorf("%d hooks", n)
-	}
-}
-
-// many returns a container of a pod, both with n variables or annotations of names as the plugin uses them.
-func many(n int, allocations ...string) (*api.PodSandbox, *api.Container) {
-	pod, container := testPod(), testContainer(allocations...)
-	pod.Annotations = map[string]string{}
-	for i := range n {
-		name := strconv.Itoa(i)
-		pod.Annotations["directx.microsoft.com/extra-mounts.c"+name] = name
-		container.Annotations["directx.microsoft.com/x-"+name] = name
-		container.Env = append(container.Env, "DIRECTX_"+name+"="+name)
-		container.Mounts = append(container.Mounts, &api.Mount{Destination: "/mnt/" + name})
-	}
-	return pod, container
-}
-
-// TestWorkIsLinear: a pod chooses how many variables, annotations and mounts it has, and the runtime waits.
-func TestWorkIsLinear(t *testing.T) { //nolint:paralleltest // It measures.
-	b := newBed(t, gpu("0"))
-	own := displayKey + "=" + b.allocate(t, display, "0")
-	for name, allocations := range map[string][]string{"no request": nil, "a GPU": {own}} {
-		t.Run(name, func(t *testing.T) {
-			testutil.CheckLinear(t, 1000, func(n int) func() {
-				pod, container := many(n, allocations...)
-				return func() {
-					if _, err := b.adjust(pod, container); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -165,36 +164,6 @@ func TestDirectoryMustBePrivate(t *testing.T) {
 	}
 	if entries, _, err := OpenStore(dir).List(t.Context()); !errors.Is(err, access.ErrUntrusted) || entries != nil {
 		t.Errorf("List: %v, %v", entries, err)
-	}
-}
-
-func TestBindConcurrently(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	id := record(t, openRecorder(t, dir), "gpu-0")
-	unbound, err := OpenStore(dir).GetFor(id, Holder{})
-	testutil.NoError(t, err)
-	var mu sync.Mutex
-	var winners []string
-	var group sync.WaitGroup
-	for i := range 16 {
-		group.Go(func() {
-			pod := fmt.Sprintf("uid-%d", i)
-			// A store of its own, as another process has.
-			err := OpenStore(dir).Bind(unbound, Holder{PodUID: pod, Container: "main"})
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				winners = append(winners, pod)
-			} else if !errors.Is(err, ErrHeld) {
-				t.Errorf("%s: %v", pod, err)
-			}
-		})
-	}
-	group.Wait()
-	bound, err := OpenStore(dir).readEntry(id)
-	if err != nil || len(winners) != 1 || bound.Holder == nil || winners[0] != bound.Holder.PodUID {
-		t.Fatalf("winners %q, holder %v, %v", winners, bound.Holder, err)
 	}
 }
 
