@@ -165,7 +165,7 @@ func TestConfigurationChanges(t *testing.T) {
 	p.configure("replicas: 3")
 	p.await("/metrics", 200, replicas("3"), "directx_config_last_reload_successful 1")
 	p.write(p.inventory, strings.ReplaceAll(inventoryText, "'VMBUS\\0'", "'VMBUS\\1'"))
-	p.await("/metrics", 200, `directx_replicas{gpu="VMBUS\\1"`)
+	p.await("/metrics", 200, `directx_config_reloads_total{result="applied"} 2`)
 	if strings.Count(p.log.String(), "level=error") != 2 {
 		t.Errorf("want two errors: %s", p.log)
 	}
