@@ -3,7 +3,6 @@ package advertiser
 import (
 	"context"
 	"reflect"
-	"time"
 
 	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -44,7 +43,7 @@ func (d *Daemon) initialConfiguration() *configuration {
 // from the last.
 func (d *Daemon) reportCompilation(err error) {
 	if changed := d.lastCompileErr.Changed(err); err == nil {
-		d.metrics.ConfigRead(time.Now())
+		d.metrics.ConfigRead()
 	} else if changed {
 		d.metrics.ConfigRefused()
 		d.log.WithError(err).WithField("config", d.compiler.File).Error("Cannot use the configuration; correct it, no restart is needed")

@@ -6,7 +6,6 @@ package metrics
 import (
 	"net/http"
 	"runtime"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -28,9 +27,9 @@ type Metrics struct {
 	Hooks              *prometheus.HistogramVec // without labels
 	Refusals           *prometheus.CounterVec   // by reason
 
-	nodeInfo                              *prometheus.GaugeVec   // by operating system and modes
-	reloads                               *prometheus.CounterVec // by result
-	lastReloadSuccessful, lastSuccessTime *prometheus.GaugeVec   // without labels
+	nodeInfo             *prometheus.GaugeVec   // by operating system and modes
+	reloads              *prometheus.CounterVec // by result
+	lastReloadSuccessful *prometheus.GaugeVec   // without labels
 }
 
 // New returns the metrics of a program of that name and version.
@@ -60,7 +59,6 @@ func New(program, version string) *Metrics {
 		nodeInfo:             gauges("node_info", "The modes in force; always 1.", "os", "assignment", "driver_files", "injection"),
 		reloads:              counters("config_reloads_total", "Compilations of the configuration: applied, refused.", "result"),
 		lastReloadSuccessful: gauges("config_last_reload_successful", "0 if the last configuration was refused, otherwise 1."),
-		lastSuccessTime:      gauges("config_last_reload_success_timestamp_seconds", "Time when the configuration in force was read."),
 	}
 }
 
@@ -76,10 +74,7 @@ func (m *Metrics) SetNodeInfo(os, assignment, driverFiles, injection string) {
 }
 
 // ConfigRead records that a valid configuration was read.
-func (m *Metrics) ConfigRead(at time.Time) {
-	m.lastReloadSuccessful.WithLabelValues().Set(1)
-	m.lastSuccessTime.WithLabelValues().Set(float64(at.UnixMilli()) / 1000)
-}
+func (m *Metrics) ConfigRead() { m.lastReloadSuccessful.WithLabelValues().Set(1) }
 
 // ConfigApplied counts a changed configuration that came into force, after [Metrics.ConfigRead].
 func (m *Metrics) ConfigApplied() { m.reloads.WithLabelValues("applied").Inc() }
