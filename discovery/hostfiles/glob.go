@@ -12,16 +12,13 @@ import (
 // Glob returns the paths, relative to dir, of the files below dir that match pattern, a relative Windows
 // path whose elements can have * and ?. It follows no links below dir.
 func (r Root) Glob(dir, pattern string) (found []string, err error) {
-	if !winpath.IsLocalGlob(pattern) {
-		return nil, nil
-	}
 	if dir, _, err = r.Resolve(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	depth := len(winpath.Elements(pattern))
+	depth := strings.Count(winpath.Clean(pattern), `\`) + 1
 	err = fs.WalkDir(os.DirFS(r.localPath(dir)), ".", func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):

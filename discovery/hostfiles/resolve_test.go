@@ -30,7 +30,7 @@ func TestGlob(t *testing.T) {
 	dir := tree(t)
 	for pattern, want := range map[string][]string{
 		"*.dll": {"B.dll", "a.dll"}, "b.DL?": {"B.dll"}, "a.dll": {"a.dll"}, `*\*.dll`: {`other\b.dll`, `x86\a.dll`}, `x86\*\d.dll`: {`x86\deep\d.dll`},
-		"x86": nil, "none*": nil, `none\*.dll`: nil, `..\*`: nil, `C:\*`: nil, ".": nil,
+		"x86": nil, "none*": nil, `none\*.dll`: nil, `..\*`: nil,
 	} {
 		if got, err := Root("").Glob(dir, pattern); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %q, %v, want %q", pattern, got, err, want)

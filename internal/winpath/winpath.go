@@ -113,9 +113,6 @@ func Key(p string) string {
 // Equal reports whether Windows considers a and b equal; see [Key].
 func Equal(a, b string) bool { return Key(a) == Key(b) }
 
-// Elements returns the elements of the cleaned path p without its drive.
-func Elements(p string) []string { return parse(p).elements }
-
 // EqualOrBelow reports whether p is dir or lexically below it; see [Key].
 func EqualOrBelow(dir, p string) bool {
 	d, k := Key(dir), Key(p)
