@@ -42,11 +42,11 @@ func isWindowsName(name string) bool {
 		!strings.ContainsFunc(name, func(r rune) bool { return !isAllowed(r) })
 }
 
-// isAllowed reports whether r is allowed in a Windows name. Beyond ASCII those are letters and digits,
+// isAllowed reports whether r is allowed in a name that is local. Beyond ASCII those are letters and digits,
 // except for those that a conversion of width or case makes ASCII, such as the Kelvin sign.
 func isAllowed(r rune) bool {
 	if r <= unicode.MaxASCII {
-		return r >= ' ' && r != 0x7F && !strings.ContainsRune(`<>"|?*`, r)
+		return true
 	}
 	for folded := unicode.SimpleFold(r); folded != r; folded = unicode.SimpleFold(folded) {
 		if folded <= unicode.MaxASCII {
@@ -54,7 +54,7 @@ func isAllowed(r rune) bool {
 		}
 	}
 	wide := r >= 0xFF00 && r <= 0xFFEF
-	return !wide && r != unicode.ReplacementChar && (unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsNumber(r))
+	return !wide && (unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsNumber(r))
 }
 
 func isLinuxName(name string) bool {
