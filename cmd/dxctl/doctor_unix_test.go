@@ -240,27 +240,21 @@ func TestBrokenNodes(t *testing.T) {
 			d.configure("metrics: {address: '" + server.Listener.Addr().String() + "'}\n")
 		}
 	}
+	inventory := func(old, text string) func(*doubles) {
+		return func(d *doubles) {
+			d.write("gpus.yaml", strings.Replace(doubleGPU, old, text, 1))
+			d.configure("")
+		}
+	}
 	const nothing = ""
 	for name, test := range map[string]struct {
 		change        func(*doubles)
 		want, unknown string
 	}{
-		"unhealthy GPU": {func(d *doubles) {
-			d.write("gpus.yaml", strings.Replace(doubleGPU, "display: true", "display: true, health: {reason: it overheated}", 1))
-			d.configure("")
-		}, "gpu: GPU-0 (Tesla T4) is unhealthy: it overheated", nothing},
-		"no GPU that a container can have": {func(d *doubles) {
-			d.write("gpus.yaml", strings.Replace(doubleGPU, "display: true, ", "", 1))
-			d.configure("")
-		}, nothing, "gpu"},
-		"no device node": {func(d *doubles) {
-			d.write("gpus.yaml", strings.Replace(doubleGPU, "/dev/null", "/dev/none", 1))
-			d.configure("")
-		}, "gpu: GPU GPU-0: ", nothing},
-		"driver file": {func(d *doubles) {
-			d.write("gpus.yaml", strings.Replace(doubleGPU, "[/dev/null]", "[/dev/null], libraries: [/lib/none.so]", 1))
-			d.configure("")
-		}, "gpu: containers get GPU-0 (Tesla T4) without some files: GPU GPU-0: /lib/none.so: the driver lists this file, but it does not exist", nothing},
+		"unhealthy GPU":                    {inventory("display: true", "display: true, health: {reason: it overheated}"), "gpu: GPU-0 (Tesla T4) is unhealthy: it overheated", nothing},
+		"no GPU that a container can have": {inventory("display: true, ", ""), nothing, "gpu"},
+		"no device node":                   {inventory("/dev/null", "/dev/none"), "gpu: GPU GPU-0: ", nothing},
+		"driver file":                      {inventory("[/dev/null]", "[/dev/null], libraries: [/lib/none.so]"), "gpu: containers get GPU-0 (Tesla T4) without some files: GPU GPU-0: /lib/none.so: the driver lists this file, but it does not exist", nothing},
 		"no resource": {func(d *doubles) { d.configure("resources: [{name: a.b/c, match: {description: none}}]\n") },
 			"gpu: no GPU is offered", nothing},
 		"policy": {func(d *doubles) { testutil.WriteFile(d, policy.Path(d.stateDir), "{", 0o600) },
