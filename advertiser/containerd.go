@@ -45,11 +45,14 @@ func (d *Daemon) resolveInjection(ctx context.Context, configured policy.Injecti
 func (d *Daemon) repairDiversion(ctx context.Context) {
 	var lastErr errlog.LastError
 	for d.options.Diversion != nil && ctx.Err() == nil {
-		repaired, err := d.options.Diversion.Repair(ctx)
+		repaired, err := d.options.Diversion.Repair()
 		if repaired {
 			d.log.Warn("containerd's shim was missing, so that no container started, and is back in its place")
 		}
-		if err != nil && !errors.Is(err, diversion.ErrUnknownDirectory) && lastErr.Changed(err) {
+		if errors.Is(err, diversion.ErrUnknownDirectory) || errors.Is(err, diversion.ErrSeveralDirectories) {
+			err = nil // There is none of ours.
+		}
+		if lastErr.Changed(err) && err != nil {
 			d.log.WithError(err).Error("Cannot repair containerd's shim, retrying")
 		}
 		select {

@@ -73,7 +73,6 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	repairCtx, endRepairs := context.WithCancel(ctx)
 	var repairs sync.WaitGroup
 	repairs.Go(func() { d.repairDiversion(repairCtx) })
-	defer repairs.Wait()
 	defer endRepairs()
 	d.removeTemps()
 	c := d.initialConfiguration()
@@ -89,6 +88,8 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = nil // What follows can fail.
 	}
+	endRepairs()
+	repairs.Wait()
 	if undoErr := d.undoDiversion(context.WithoutCancel(ctx)); undoErr != nil {
 		err = errors.Join(err, fmt.Errorf("move containerd's shim back: %w", undoErr))
 	}

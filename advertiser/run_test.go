@@ -74,7 +74,7 @@ func TestRepair(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(paths.StateDirVariable, dir)
 	testutil.WriteFile(t, paths.RealShim(dir), "the real shim", 0o700)
-	d := New(Options{Diversion: diversion.NewKeeper(dir, "")},
+	d := New(Options{Diversion: diversion.NewKeeper(dir, "", testutil.Quiet())},
 		config.Compiler{StateDir: dir, File: filepath.Join(dir, "none"), Required: true}, "v", testutil.Quiet())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -138,7 +138,7 @@ func TestListDevices(t *testing.T) {
 				source: discovery.Static{{InstanceID: gpuID, SupportsDisplay: !test.noGPU, LocationPath: "PCIROOT(0)#PCI(1B00)"}},
 			}
 			if test.broken {
-				r.options.Diversion = diversion.NewKeeper(t.TempDir(), "")
+				r.options.Diversion = diversion.NewKeeper(t.TempDir(), "", testutil.Quiet())
 			}
 			if test.noLock {
 				testutil.NoError(t, os.RemoveAll(records))

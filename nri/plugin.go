@@ -31,9 +31,6 @@ var (
 // message that does not name the cause.
 const hookTimeout = 1200 * time.Millisecond
 
-// logTimeout is how long the log of a refusal may take after that: what reads the log can hang, too.
-const logTimeout = 200 * time.Millisecond
-
 // Config configures a [Plugin].
 type Config struct {
 	// Socket is the path of the runtime's NRI socket.
@@ -90,29 +87,10 @@ func (p *Plugin) createContainer(
 	if !ok {
 		return nil, nil
 	}
-	adjustment, err = await(ctx, p, func(ctx context.Context) (*api.ContainerAdjustment, error) {
-		return p.decide(ctx, runtime, pod, container, request)
-	})
-	if err == nil {
-		return adjustment, nil
-	}
-	reason, refusal := request.Container.Refuse(err)
-	p.config.Metrics.Refusals.WithLabelValues(string(reason)).Inc()
-	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), logTimeout)
-	defer cancel()
-	_, _ = await(ctx, p, func(context.Context) (any, error) {
-		request.Container.LogRefusal(p.config.Log, reason, refusal)
-		return nil, nil
-	})
-	return nil, refusal
-}
-
-// await is [bounded.Call]. If ctx ends first, p is not alive until call returns.
-func await[T any](ctx context.Context, p *Plugin, call func(context.Context) (T, error)) (T, error) {
 	done := make(chan struct{})
-	value, err := bounded.Call(ctx, func(ctx context.Context) (T, error) {
+	adjustment, err = bounded.Call(ctx, func(ctx context.Context) (*api.ContainerAdjustment, error) {
 		defer close(done)
-		return call(ctx)
+		return p.decide(ctx, runtime, pod, container, request)
 	})
 	if ctx.Err() != nil {
 		p.overdue.Add(1)
@@ -121,7 +99,13 @@ func await[T any](ctx context.Context, p *Plugin, call func(context.Context) (T,
 			p.overdue.Add(-1)
 		}()
 	}
-	return value, err
+	if err != nil {
+		var reason decision.Reason
+		reason, err = request.Container.Refuse(err)
+		request.Container.LogRefusal(p.config.Log, reason, err)
+		p.config.Metrics.Refusals.WithLabelValues(string(reason)).Inc()
+	}
+	return adjustment, err
 }
 
 // decide decides without a time limit. While a decision is overdue, all other requests are refused at once: the runtime

@@ -62,7 +62,10 @@ func Main(version string, files decision.Files) int {
 		fmt.Fprintf(os.Stderr, "directx-nri: find own program and working directory: %v", err)
 		return exitFailure
 	}
-	s := &shim{program: program, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, files: files, stderr: os.Stderr, logger: newLog(stateDir)}
+	s := &shim{
+		program: program, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, files: files, stderr: os.Stderr,
+		logger: newLog(stateDir),
+	}
 	return s.main()
 }
 

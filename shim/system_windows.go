@@ -45,9 +45,7 @@ func (s *shim) exec(path string) (int, error) {
 		jobErr = errors.Join(err, jobErr)
 	}
 	if jobErr != nil {
-		inTime(func() {
-			s.logger.WithError(jobErr).Warn("The real shim runs without a job object: it continues if containerd ends this start")
-		})
+		s.logger.WithError(jobErr).Warn("The real shim runs without a job object: it continues if containerd ends this start")
 	}
 	err := command.Wait()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -71,7 +71,7 @@ be restarted at any time.`,
 			if err != nil {
 				return err
 			}
-			o.Diversion = diversion.NewKeeper(*shimDir, filepath.Join(filepath.Dir(self), shimfile.FileName()))
+			o.Diversion = diversion.NewKeeper(*shimDir, filepath.Join(filepath.Dir(self), shimfile.FileName()), log)
 			o.Dxctl = filepath.Join(filepath.Dir(self), "dxctl.exe")
 		}
 		c.Required, c.ReservedDirs = set.Changed("config"), []string{o.RuntimeDir, o.KubeletDir}

@@ -10,9 +10,11 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/bounded"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/pci"
 )
@@ -33,6 +35,7 @@ type UUIDs struct {
 	uuids   map[string]string
 	err     error // of the last query
 	retryAt time.Time
+	running atomic.Bool // a query
 }
 
 // NewUUIDs returns UUIDs that are not known yet. hostRoot is where the node's root directory is
@@ -63,7 +66,7 @@ func (u *UUIDs) Add(ctx context.Context, devices []discovery.Device) error {
 		return nil
 	}
 	if slices.ContainsFunc(gpus, u.isDue) {
-		byAddress, err := u.query(ctx, gpus)
+		byAddress, err := u.queryInTime(ctx, gpus)
 		u.err, u.retryAt = err, time.Now().Add(retryInterval)
 		for i, d := range gpus {
 			address := pciAddress(d)
@@ -82,6 +85,19 @@ func (u *UUIDs) Add(ctx context.Context, devices []discovery.Device) error {
 		}
 	}
 	return context.Cause(ctx)
+}
+
+// queryInTime is query for one call at a time. nvidia-smi that hangs in the driver cannot be killed.
+func (u *UUIDs) queryInTime(ctx context.Context, gpus []discovery.Device) (map[string]string, error) {
+	if !u.running.CompareAndSwap(false, true) {
+		return nil, errors.New("an earlier nvidia-smi has not ended")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*queryTimeout)
+	defer cancel()
+	return bounded.Call(ctx, func(ctx context.Context) (map[string]string, error) {
+		defer u.running.Store(false)
+		return u.query(ctx, gpus)
+	})
 }
 
 // DropOnly removes the UUID of devices' only NVIDIA GPU, as [UUIDs.Add] does not read it. Not all programs can

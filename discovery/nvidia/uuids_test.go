@@ -127,3 +127,25 @@ func TestUnknownUUIDs(t *testing.T) {
 		t.Errorf("UUIDs were not queried because the context ended: %v", err)
 	}
 }
+
+// TestQueryThatCannotBeKilled: the GPUs are listed, and no second nvidia-smi runs.
+func TestQueryThatCannotBeKilled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hang, queries := make(chan struct{}), 0
+		u := NewUUIDs("")
+		u.query = func(context.Context, []discovery.Device) (map[string]string, error) {
+			queries++
+			<-hang
+			return nil, nil
+		}
+		for range 3 {
+			uuidsOf(t, u, nvidiaAt(1), nvidiaAt(2))
+			time.Sleep(retryInterval)
+		}
+		close(hang)
+		if synctest.Wait(); queries != 1 {
+			t.Errorf("%d queries", queries)
+		}
+	})
+}

@@ -31,6 +31,8 @@ const (
 	lockRetryInterval = 200 * time.Millisecond
 	// lockTimeout is the time after which the attempts end.
 	lockTimeout = 5 * time.Second
+	// slowWrite is how long a record can take to be written while others can be expected to be written, too.
+	slowWrite = 3 * time.Second
 )
 
 // Recorder writes records and ends them. One process at a time has a recorder for a directory. Any
@@ -41,6 +43,7 @@ type Recorder struct {
 	lock         *flock.Flock  // of the directory
 	lastSequence atomic.Uint64 // at least the number of each record
 	failedBytes  atomic.Int64  // the size of the last record that could not be written, 0 if there is none
+	writingSince atomic.Int64  // when the writing of a record has begun, in Unix nanoseconds, 0 while none is written
 
 	// mu guards the following fields. It is held while files are read, so Record and End, which
 	// Allocate calls, do not lock it.
@@ -107,6 +110,9 @@ var ErrRemoved = errors.New("the allocation records or their lock were removed; 
 // which fails on a read-only file system. After a record could not be written, as on a full file
 // system, it also writes a file of the record's size. The error can match [ErrRemoved].
 func (r *Recorder) CheckWritable() error {
+	if since := r.writingSince.Load(); since > 0 && time.Since(time.Unix(0, since)) > slowWrite {
+		return errors.New("allocations cannot be recorded: the disk does not respond")
+	}
 	f, err := os.OpenFile(r.lock.Path(), os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ErrRemoved
@@ -140,7 +146,9 @@ func (r *Recorder) Record(ctx context.Context, record Record) (ID, error) {
 	record.ID, record.Sequence, record.CreatedAt = NewID(), r.lastSequence.Add(1), time.Now().UTC()
 	data, err := json.Marshal(record)
 	if err == nil {
+		r.writingSince.Store(record.CreatedAt.UnixNano())
 		err = durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600)
+		r.writingSince.Store(0)
 	}
 	if err != nil { // The file exists if its directory could not be synced.
 		r.failedBytes.Store(int64(len(data)))

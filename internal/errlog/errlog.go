@@ -4,23 +4,54 @@
 package errlog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"path"
 	"runtime"
 	"strings"
+	"sync/atomic"
+	"time"
 	"unicode"
 
 	"github.com/sirupsen/logrus"
 )
 
-// NewLogger returns a logger that writes to out. It logs errors with their remedies.
+// NewLogger returns a logger that writes to out. It logs errors with their remedies. Who logs does not wait for
+// a disk or a reader of the log that hangs: lines are lost then.
 func NewLogger(out io.Writer) *logrus.Logger {
 	log := logrus.New() //nolint:forbidigo // This function is used instead.
-	log.SetOutput(out)
+	log.SetOutput(&boundedWriter{out: out})
 	log.AddHook(remedyHook{})
 	return log
+}
+
+// lineTimeout is how long a line may take. A hook of the container runtime may wait for it.
+const lineTimeout = 200 * time.Millisecond
+
+// boundedWriter loses lines while one takes longer than lineTimeout. One goroutine at a time calls it.
+type boundedWriter struct {
+	out     io.Writer
+	writing atomic.Bool
+}
+
+// Write implements [io.Writer].
+func (w *boundedWriter) Write(line []byte) (int, error) {
+	if !w.writing.CompareAndSwap(false, true) {
+		return len(line), nil
+	}
+	own, written := bytes.Clone(line), make(chan struct{})
+	go func() {
+		_, _ = w.out.Write(own)
+		w.writing.Store(false)
+		close(written)
+	}()
+	select {
+	case <-written:
+	case <-time.After(lineTimeout):
+	}
+	return len(line), nil
 }
 
 // remedyHook adds the remedies to the error of an entry.

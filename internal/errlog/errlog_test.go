@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestLastError(t *testing.T) {
@@ -38,4 +40,27 @@ func TestOneLine(t *testing.T) {
 	if got := OneLine("\na\r\n\tb  c\u2028d\u202E\x1b[2J\xff\n"); got != "a b  c d [2J\uFFFD" {
 		t.Errorf("%q", got)
 	}
+}
+
+type hungWriter chan struct{}
+
+func (w hungWriter) Write(line []byte) (int, error) {
+	<-w
+	return len(line), nil
+}
+
+// TestHungLog: nobody waits for it.
+func TestHungLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hang, began := make(hungWriter), time.Now()
+		log := NewLogger(hang)
+		for range 9 {
+			log.Info("a line")
+		}
+		if took := time.Since(began); took != lineTimeout {
+			t.Errorf("9 lines took %s", took)
+		}
+		close(hang)
+	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/directx-nri/directx-nri/internal/bounded"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
@@ -22,6 +23,7 @@ const (
 	maxConnections = 64               // A further one ends the oldest.
 	maxHeaderBytes = 16 << 10
 	checkTimeout   = 3 * time.Second
+	maxChecks      = 8 // Further ones wait.
 	listenInterval = time.Second
 )
 
@@ -109,11 +111,22 @@ func listen(ctx context.Context, address string, log logrus.FieldLogger) net.Lis
 	}
 }
 
+// healthHandler returns the handler of a check. Few calls of it run at the same time: a disk can hang.
 func healthHandler(check func(context.Context) error) http.HandlerFunc {
+	running := make(chan struct{}, maxChecks)
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 		defer cancel()
-		if err := check(ctx); err != nil {
+		err := bounded.Do(ctx, func(ctx context.Context) error {
+			select {
+			case running <- struct{}{}:
+				defer func() { <-running }()
+				return check(ctx)
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+		if err != nil {
 			http.Error(w, errlog.Text(err), http.StatusServiceUnavailable)
 			return
 		}

@@ -32,6 +32,7 @@ const (
 	discardTimeout = 10 * time.Second
 	// lockInterval is the time between attempts to get the lock.
 	lockInterval = 20 * time.Millisecond
+	lockTimeout  = 10 * time.Second
 )
 
 // Diversion is the diversion in one directory. Several processes can change it at once.
@@ -205,9 +206,11 @@ func (d *Diversion) change(ctx context.Context, action string, do func() (change
 	if err := os.MkdirAll(filepath.Dir(d.lockFile), 0o700); err != nil {
 		return false, err
 	}
+	lockCtx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
 	lock := flock.New(d.lockFile, flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR))
-	if _, err := lock.TryLockContext(ctx, lockInterval); err != nil {
-		return false, err
+	if _, err := lock.TryLockContext(lockCtx, lockInterval); err != nil {
+		return false, fmt.Errorf("wait for other processes that change it: %w", err)
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	defer func() {

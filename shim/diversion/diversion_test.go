@@ -507,13 +507,10 @@ func TestKeeperFollowsContainerd(t *testing.T) {
 	old, updated := newNode(t, "runhcs 1", ""), newNode(t, "runhcs 2", "")
 	k, at, findErr := newKeeper(t, old), old.dir, ErrUnknownDirectory
 	var left []string
-	k.find = func() (string, []string, error) { return at, left, findErr }
+	k.named, k.find = false, func() (string, []string, error) { return at, left, findErr }
 	ensure := func(diverted, undone node, text string) {
 		t.Helper()
-		_, err := k.Repair(t.Context())
-		testutil.NoError(t, k.Ensure(t.Context()), err)
-		_, err = k.Repair(t.Context())
-		testutil.NoError(t, err)
+		testutil.NoError(t, k.Ensure(t.Context()))
 		diverted.checks(nil)
 		undone.has(text)
 	}
@@ -529,9 +526,13 @@ func TestKeeperFollowsContainerd(t *testing.T) {
 
 // newKeeper returns the Keeper of a node whose directory it has found.
 func newKeeper(t *testing.T, n node) *Keeper {
-	k := NewKeeper("", newFile(t, "ours 1"))
-	k.newIn, k.diversion = openNode, n.Diversion
-	k.find = func() (string, []string, error) { return n.dir, nil, nil }
+	k := NewKeeper(n.dir, newFile(t, "ours 1"), testutil.Quiet())
+	k.newIn = func(dir string) *Diversion {
+		if dir == n.dir {
+			return n.Diversion
+		}
+		return openNode(dir)
+	}
 	return k
 }
 
@@ -596,12 +597,12 @@ func TestRepair(t *testing.T) {
 		behave(&n.files)
 		testutil.NoError(t, os.WriteFile(filepath.Dir(n.lockFile), nil, 0o600)) // No file can be locked.
 		k := newKeeper(t, n)
-		for _, want := range []bool{true, false} {
-			if repaired, err := k.Repair(t.Context()); err != nil || repaired != want {
-				t.Errorf("repaired: %t, %v", repaired, err)
+		for _, want := range []bool{false, true, false} {
+			if repaired, err := k.Repair(); err != nil || repaired != want {
+				t.Errorf("repaired: %t, %v, want %t", repaired, err, want)
 			}
-			n.has("shim: runhcs 1", "directx-nri/shim: runhcs 1")
 		}
+		n.has("shim: runhcs 1", "directx-nri/shim: runhcs 1")
 		testutil.NoError(t, os.Remove(filepath.Dir(n.lockFile)), os.Remove(n.place()), k.Ensure(t.Context()))
 		n.checks(nil)
 	}

@@ -3,7 +3,7 @@ package diversion
 import (
 	"debug/buildinfo"
 	"errors"
-	"io/fs"
+	"io"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
@@ -17,10 +17,25 @@ func isOurs(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	info, err := buildinfo.Read(f)
-	closeErr := f.Close()
-	if pathError, ok := errors.AsType[*fs.PathError](errors.Join(err, closeErr)); ok {
-		return false, pathError
+	file := reader{file: f}
+	info, err := buildinfo.Read(&file)
+	if err := errors.Join(file.err, f.Close()); err != nil {
+		return false, err
 	}
 	return err == nil && info.Path == mainPackage, nil // Other programs can have no build information.
+}
+
+// reader keeps the error of a read, which [buildinfo.Read] does not return.
+type reader struct {
+	file io.ReaderAt
+	err  error
+}
+
+// ReadAt implements [io.ReaderAt].
+func (r *reader) ReadAt(data []byte, offset int64) (int, error) {
+	n, err := r.file.ReadAt(data, offset)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.err = err
+	}
+	return n, err
 }

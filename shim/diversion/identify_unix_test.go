@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"unicode/utf16"
 
@@ -33,6 +34,9 @@ func TestOurProgram(t *testing.T) {
 	}
 	if _, err := isOurs(other + ".none"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
+	}
+	if _, err := isOurs("/proc/self/mem"); !errors.Is(err, syscall.EIO) {
+		t.Errorf("a file that cannot be read is taken for another program: %v", err)
 	}
 
 	data, err := os.ReadFile(program)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
@@ -25,52 +27,75 @@ const (
 // ErrContested means that another program replaces our shim again and again.
 var ErrContested = errors.New("another program replaces our shim again and again")
 
-// Keeper makes a diversion and keeps it while a daemon runs.
+// Keeper makes a diversion and keeps it while a daemon runs. [Keeper.Repair] can be called while another method runs.
 type Keeper struct {
-	dir     string
 	newFile string
-
+	log     logrus.FieldLogger
 	// find and newIn are functions of this package: [New].
 	find  func() (dir string, left []string, err error)
 	newIn func(dir string) *Diversion
 
-	mutex      sync.Mutex // for what follows
-	diversion  *Diversion // nil until its directory is found
-	installed  bool       // by this Keeper
+	mutex sync.Mutex
+	dir   string // "" until it is found, guarded by mutex
+	named bool   // by the caller of NewKeeper
+
+	// Repair's.
+	repairer  *Diversion
+	isMissing bool // at the last call
+
+	// Ensure's and Undo's.
+	diversion  *Diversion
+	installed  bool // by this Keeper
 	repairs    int
 	lastRepair time.Time
 	// testErr is the error of the self-test at testedAt.
 	testErr  error
 	testedAt time.Time
 	left     []string // directories that containerd has left, with diversions that are not undone yet
+	leftErr  errlog.LastError
 }
 
 // NewKeeper returns a Keeper that installs the program newFile in the directory dir, as [Open] finds it.
-func NewKeeper(dir, newFile string) *Keeper {
-	return &Keeper{dir: dir, newFile: newFile, find: find, newIn: New}
+func NewKeeper(dir, newFile string, log logrus.FieldLogger) *Keeper {
+	return &Keeper{dir: dir, named: dir != "", newFile: newFile, log: log, find: find, newIn: New}
 }
 
-// Repair puts the real shim back if there is none in its place, and reports whether it has. It also undoes the
-// diversions in directories that containerd has left.
-func (k *Keeper) Repair(ctx context.Context) (repaired bool, err error) {
+// directory returns the directory that was named or found last. Otherwise, it is found.
+func (k *Keeper) directory() (dir string, err error) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
-	if err := k.open(); err != nil {
+	if k.dir == "" {
+		k.dir, _, err = k.find()
+	}
+	return k.dir, err
+}
+
+// Repair puts the real shim back, and reports whether it has, if there is none in its place now and with the last call:
+// a change that goes on takes less time than that. It waits for nothing.
+func (k *Keeper) Repair() (repaired bool, err error) {
+	dir, err := k.directory()
+	if err != nil {
 		return false, err
 	}
-	repaired, err = k.diversion.Repair()
-	return repaired, errors.Join(err, k.undoLeft(ctx))
+	if k.repairer == nil || k.repairer.Dir() != dir {
+		k.repairer = k.newIn(dir)
+	}
+	wasMissing := k.isMissing
+	if k.isMissing = errors.Is(k.repairer.Check(), ErrInterrupted); !k.isMissing || !wasMissing {
+		return false, nil
+	}
+	return k.repairer.Repair()
 }
 
 // Ensure makes the diversion with the first call, and makes it again with later calls when it is not whole.
-// After several repairs, the error matches [ErrContested], and Ensure changes nothing until [Keeper.Undo].
+// After several repairs, the error matches [ErrContested], and Ensure changes nothing until [Keeper.Undo]. It also
+// undoes the diversions in directories that containerd has left.
 func (k *Keeper) Ensure(ctx context.Context) error {
-	k.mutex.Lock()
-	defer k.mutex.Unlock()
-	if err := k.open(); err != nil {
+	if err := k.follow(); err != nil {
 		return err
 	}
-	k.follow()
+	k.leftErr.Log(k.log, k.undoLeft(ctx), "Cannot undo the diversion in a directory that containerd has left, retrying",
+		"The diversion in a directory that containerd has left is undone")
 	return k.install(ctx)
 }
 
@@ -104,38 +129,44 @@ func (k *Keeper) install(ctx context.Context) error {
 	return nil
 }
 
-// Undo undoes the diversion, also one that another process has made. If containerd is nowhere, there is none.
+// Undo undoes the diversion, also one that another process has made. If containerd's directory is unknown, there is none.
 func (k *Keeper) Undo(ctx context.Context) error {
-	k.mutex.Lock()
-	defer k.mutex.Unlock()
-	if err := k.open(); errors.Is(err, ErrUnknownDirectory) {
+	err := k.follow()
+	if errors.Is(err, ErrUnknownDirectory) || errors.Is(err, ErrSeveralDirectories) {
 		return nil
-	} else if err != nil {
+	}
+	if err != nil {
 		return err
 	}
-	k.follow()
 	k.installed, k.repairs, k.testErr = false, 0, nil
-	_, err := k.diversion.Remove(ctx)
+	_, err = k.diversion.Remove(ctx)
 	return errors.Join(err, k.undoLeft(ctx))
 }
 
 // follow changes to the directory of containerd, if that has changed: each version of RKE2 has its own.
-func (k *Keeper) follow() {
-	if k.dir != "" {
-		return
-	}
-	dir, left, err := k.find()
+func (k *Keeper) follow() error {
+	before, err := k.directory()
 	if err != nil {
-		return // containerd may be about to start.
+		return err
 	}
-	if old := k.diversion.Dir(); !winpath.Equal(old, dir) {
-		left = appendDir(left, old)
+	dir, left := before, []string(nil)
+	if !k.named {
+		if dir, left, err = k.find(); err != nil {
+			dir = before // containerd may be about to start.
+		}
+	}
+	if k.diversion == nil || !winpath.Equal(before, dir) {
+		left = appendDir(left, before)
 		k.diversion, k.installed, k.repairs, k.testErr = k.newIn(dir), false, 0, nil
 	}
 	for _, old := range left {
 		k.left = appendDir(k.left, old)
 	}
 	k.left = slices.DeleteFunc(k.left, func(old string) bool { return winpath.Equal(old, dir) })
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	k.dir = dir
+	return nil
 }
 
 func (k *Keeper) undoLeft(ctx context.Context) (err error) {
@@ -145,18 +176,4 @@ func (k *Keeper) undoLeft(ctx context.Context) (err error) {
 		return removeErr == nil
 	})
 	return err
-}
-
-func (k *Keeper) open() (err error) {
-	if k.diversion != nil {
-		return nil
-	}
-	dir := k.dir
-	if dir == "" {
-		if dir, _, err = k.find(); err != nil {
-			return err
-		}
-	}
-	k.diversion = k.newIn(dir)
-	return nil
 }

@@ -525,11 +525,21 @@ func (r *round) hangDisk() string {
 		_ = syscall.Kill(c.view.PID, syscall.SIGKILL) // It may have ended.
 	}
 	text += ", create " + r.apply("allocated", pod{Pod: bed.Pod{Containers: []bed.Container{gpu("main", 1, 0, bed.Wait)}}})
+	var beside []string
 	for range 1 + r.random.IntN(3) {
 		time.Sleep(time.Duration(r.random.IntN(1500)) * time.Millisecond) // The moment is what varies here.
-		text += ", create " + r.apply("beside", pod{Pod: bed.Pod{Containers: []bed.Container{gpu("main", 0, 0, bed.Wait)}}})
+		beside = append(beside, r.apply("beside", pod{Pod: bed.Pod{Containers: []bed.Container{gpu("main", 0, 0, bed.Wait)}}}))
 	}
-	time.Sleep(9 * time.Second) // So long at most may they take, and the allocation 5 s of it.
+	start := func() bool {
+		started := r.running()
+		return !slices.ContainsFunc(beside, func(name string) bool {
+			return !slices.ContainsFunc(started, func(c container) bool { return c.pod == name })
+		})
+	}
+	if r.await(9*time.Second, start); !start() { // The allocation may take 5 s of it.
+		r.t.Errorf("%v do not start while the disk hangs", beside)
+	}
+	text += fmt.Sprint(", create ", beside)
 	r.lastFault = time.Now()
 	return fmt.Sprintf("%s while the disk hung and %d containers with a GPU started again", text, len(running))
 }
