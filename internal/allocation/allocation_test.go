@@ -283,6 +283,10 @@ func TestCheckWritable(t *testing.T) {
 	testutil.CheckError(t, "no file can be written", r.CheckWritable(), probe)
 	testutil.NoError(t, os.RemoveAll(probe), r.CheckWritable(), os.MkdirAll(filepath.Join(probe, "x"), 0o700), r.CheckWritable())
 
+	r.writingSince.Store(time.Now().Add(-2 * slowWrite).UnixNano())
+	testutil.CheckError(t, "a write that hangs", r.CheckWritable(), "does not respond")
+	r.writingSince.Store(0)
+
 	testutil.NoError(t, os.Remove(filepath.Join(dir, lockName)))
 	if err := r.CheckWritable(); !errors.Is(err, ErrRemoved) {
 		t.Errorf("without its lock: %v", err)

@@ -8,9 +8,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -143,5 +146,28 @@ func TestServeWaitsForItsAddress(t *testing.T) {
 	quiet.Eventually(t, "metrics", func() bool {
 		response, err := http.Get("http://" + address + "/metrics")
 		return err == nil && response.Body.Close() == nil
+	})
+}
+
+// TestHungCheck: each request is answered, and few checks hang.
+func TestHungCheck(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hang, checks := make(chan struct{}), atomic.Int64{}
+		handler := healthHandler(func(context.Context) error {
+			checks.Add(1)
+			<-hang
+			return nil
+		})
+		for range 2 * maxChecks {
+			answer := httptest.NewRecorder()
+			if handler(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil)); answer.Code != http.StatusServiceUnavailable {
+				t.Errorf("answered %d", answer.Code)
+			}
+		}
+		if n := checks.Load(); n != maxChecks {
+			t.Errorf("%d checks", n)
+		}
+		close(hang)
 	})
 }
