@@ -71,8 +71,8 @@ func (s *suite) testBadConfig(t *testing.T) {
 
 // testRollback changes image and configuration at the same time, and rolls both back.
 func (s *suite) testRollback(t *testing.T) {
-	s.publish(t, s.newer)
-	change := func(image *image, offered map[string]int, args ...string) {
+	s.publish(t, newer)
+	change := func(version string, offered map[string]int, args ...string) {
 		before := s.podOf(t, daemonSet)
 		s.helm(t, append(args, "--namespace", namespace)...)
 		s.rolledOut(t, daemonSet)
@@ -81,13 +81,13 @@ func (s *suite) testRollback(t *testing.T) {
 		}
 		for container, program := range map[string]string{"nri": "directx-nri", "advertiser": "directx-advertiser"} {
 			out := s.kubectl(t, "exec", "--namespace", namespace, "daemonset/"+daemonSet, "--container", container, "--", "/"+program, "--version")
-			bed.MustContain(t, program, out, image.version)
+			bed.MustContain(t, program, out, version)
 		}
 		s.waitOffered(t, offered)
 		s.mustBeUnaffected(t)
 	}
-	change(s.newer, offeredSix, "upgrade", release, chart, "--reuse-values", "--set", "config.replicas=6", "--set", "image.tag="+s.newer.version)
-	change(s.older, offeredFive, "rollback", release)
+	change(newer, offeredSix, "upgrade", release, chart, "--reuse-values", "--set", "config.replicas=6", "--set", "image.tag="+newer)
+	change(older, offeredFive, "rollback", release)
 	s.mustGiveGPUs(t, display)
 }
 
@@ -115,12 +115,14 @@ func (s *suite) testPools(t *testing.T) {
 	s.rolledOut(t, daemonSet+"-render")
 	s.waitOffered(t, map[string]int{compute: 3, t4: 0, npu: 0})
 	s.mustBeUnaffected(t)
-	s.mustGiveGPUs(t, display)
-	// That pod got the T4. The next advertiser may not have seen it, and ends its
-	// record nevertheless: until then the T4 keeps its resource name.
+	// This pod gets the T4. What it has of it is not offered under the other name as long as the pod is there.
+	s.apply(t, podManifest("pooled", bed.Wait, map[string]int{display: 1}))
+	s.waitRunning(t, "pooled")
+	bed.MustContain(t, "pod pooled", s.containers(t, "pooled")["pooled/main"], "T4", "/dev/dxg")
 
 	s.kubectl(t, "label", "node", nodeName, label+"-")
 	s.podOf(t, daemonSet)
 	s.rolledOut(t, daemonSet)
-	s.waitOffered(t, offeredFive)
+	s.waitOffered(t, map[string]int{compute: 0, t4: 4, npu: 5})
+	s.remove(t, "pooled")
 }

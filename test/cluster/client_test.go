@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +18,7 @@ import (
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
-// commandTimeout bounds a call of kubectl or helm.
+// commandTimeout bounds a script.
 const commandTimeout = 5 * time.Minute
 
 // pod returns a pod of the namespace default.
@@ -35,40 +37,62 @@ func (m *machine) pods(namespace string) ([]bed.Status, error) {
 // kubectl runs kubectl and returns its output.
 func (m *machine) kubectl(t testing.TB, args ...string) string {
 	t.Helper()
-	return m.must(t, kubectl, "", args...)
+	return m.run(t, "", `exec kubectl "$@"`, args...)
 }
 
 // apply passes manifests to `kubectl apply`.
 func (m *machine) apply(t testing.TB, manifests string, flags ...string) {
 	t.Helper()
-	m.must(t, kubectl, manifests, append([]string{"apply", "-f", "-"}, flags...)...)
+	m.run(t, manifests, `exec kubectl apply -f - "$@"`, flags...)
 }
 
 // helm runs helm and returns its output.
 func (m *machine) helm(t testing.TB, args ...string) string {
 	t.Helper()
-	return m.must(t, helm, "", args...)
+	return m.run(t, "", `exec helm "$@"`, args...)
 }
 
-func (m *machine) must(t testing.TB, part, input string, args ...string) string {
+// follow runs the commands of a page's section that contain some words, with what the reader replaces.
+func (m *machine) follow(t testing.TB, page, section, words string, replace ...string) {
 	t.Helper()
-	out, err := m.try(part, input, args...)
+	text := strings.ReplaceAll(mustRead(t, filepath.Join(m.parts.Root, page)), "\\\n", "")
+	_, text, _ = strings.Cut(text, "\n## "+section+"\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	commands := regexp.MustCompile(`(?m)^[$#] (.*`+words+`.*)$`).FindAllStringSubmatch(text, -1)
+	if len(commands) == 0 {
+		t.Fatalf("%s has no %s below %s", page, words, section)
+	}
+	var script string
+	for _, command := range commands {
+		script += command[1] + "\n"
+	}
+	m.run(t, "", strings.NewReplacer(replace...).Replace(script))
+}
+
+// run runs a shell script, which must succeed, and returns what it prints.
+func (m *machine) run(t testing.TB, input, script string, args ...string) string {
+	t.Helper()
+	out, err := m.try(input, script, args...)
 	testutil.NoError(t, err)
 	return out
 }
 
-// try runs kubectl or helm and returns the output, which an error contains too.
-func (m *machine) try(part, input string, args ...string) (string, error) {
+// try runs a shell script in the repository, with the suite's programs and cluster, and returns the output, which an
+// error contains too. Images are for this machine and for Windows, the latter without Microsoft's base image.
+func (m *machine) try(input, script string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, m.parts.Stock(part), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+m.api.Kubeconfig, "HOME="+m.dir)
+	cmd := exec.CommandContext(ctx, "sh", append([]string{"-ec", script, "sh"}, args...)...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+m.api.Kubeconfig, "KUBECACHEDIR="+m.dir,
+		fmt.Sprintf("PATH=%s:%s:%s", filepath.Dir(m.parts.Stock(kubectl)), filepath.Dir(m.parts.Stock(helm)), os.Getenv("PATH")),
+		"CONTAINERD_NAMESPACE="+bed.PodNamespace, "CONTAINERD_SNAPSHOTTER="+snapshotter(),
+		"IMAGE_PLATFORMS="+platform+" windows-amd64", "WINDOWS_BASE_IMAGE=scratch")
 	cmd.Dir = m.parts.Root
 	cmd.Stdin = strings.NewReader(input)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("%s %s: %w\n%s", cmd.Args[0], strings.Join(args, " "), err, out.String())
+		return out.String(), fmt.Errorf("%s %s: %w\n%s", script, strings.Join(args, " "), err, out.String())
 	}
 	return out.String(), nil
 }
@@ -78,7 +102,7 @@ func (m *machine) dump(t testing.TB, namespaces ...string) {
 	t.Helper()
 	for _, namespace := range namespaces {
 		for _, command := range []string{"get pods --output wide", "describe pods", "logs --selector app.kubernetes.io/name --all-containers --prefix --ignore-errors --tail 60"} {
-			out, err := m.try(kubectl, "", append(strings.Fields(command), "--namespace", namespace)...)
+			out, err := m.try("", "kubectl "+command+" --namespace "+namespace)
 			t.Logf("---- kubectl %s (%v)\n%s", command, err, out)
 		}
 	}

@@ -23,42 +23,11 @@ import (
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
-// install installs the chart from the registry with everything that the values of the examples leave off, or
-// upgrades the release to it. It returns the chart's notes.
-func (s *suite) install(t *testing.T) (notes string) {
-	t.Helper()
-	notes = s.installImage(t, s.older, "--set", "linux.labels=true", "--set", "linux.doctor=true")
-	bed.Eventually(t, timeout, "the labels are written", func() error {
-		labels, err := nodelabels.Read(featureFile)
-		if want := "4"; labels[nodelabels.Prefix+"count"] != want {
-			err = errors.Join(err, fmt.Errorf("the labels are %v", labels))
-		}
-		return err
-	})
-	return notes
-}
-
-// installImage installs an image and its chart from the registry with the values of the examples, and waits for the GPUs.
-func (s *suite) installImage(t *testing.T, i *image, flags ...string) (notes string) {
-	t.Helper()
-	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
-	notes = s.helm(t, append(flags, "upgrade", "--install", release, "oci://"+charts+"/directx-nri", "--version", i.version[1:], "--plain-http",
-		"--namespace", namespace, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+i.version)...)
-	s.rolledOut(t, daemonSet)
-	s.waitOffered(t, offered)
-	return notes
-}
-
 // offered is what the node offers with the values of the examples.
 var offered = map[string]int{display: 8, compute: 4, t4: 4}
 
 // wsl is the directory of user-mode drivers in WSL 2.
 const wsl = "/usr/lib/wsl"
-
-// liveValues are for nodes whose GPUs are discovered.
-const liveValues = `windows: {enabled: false}
-linux: {enabled: true, discover: true}
-`
 
 // adapters returns a scenario of the test double of /dev/dxg with NVIDIA GPUs.
 func adapters(count int) any {
@@ -82,8 +51,7 @@ func (s *suite) testNoGPU(t *testing.T) {
 		bed.WriteFile(t, filepath.Join(wsl, file), "", 0o644)
 	}
 	buildNVIDIASMI(t)
-	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
-	s.helmUpgrade(t, "--values", s.values(t, liveValues), "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version)
+	s.follow(t, "docs/wsl.md", "With the chart", "", "k3s ", "", "/run/k3s/", "/run/", "/etc/rancher/k3s/k3s.yaml", s.api.Kubeconfig, "linux-amd64", platform)
 	s.rolledOut(t, daemonSet)
 	pod := s.podOf(t, daemonSet)
 
@@ -101,9 +69,11 @@ func (s *suite) testNoGPU(t *testing.T) {
 	mountIn(t, bed.FindProcess("directx-advertiser", ""), double.File, "/host/dev/dxg")
 	s.waitOffered(t, map[string]int{display: 1})
 	s.rolledOut(t, daemonSet)
+	s.mustDescribe(t, "docs/windows.md")
 	s.apply(t, podManifest("live", "ls "+wsl+"/lib/libcuda.so.1 "+wsl+"/drivers/nv.inf_amd64_1/driver.so && "+bed.Wait, map[string]int{display: 1}))
 	s.waitRunning(t, "live")
 	bed.MustContain(t, "pod live", s.containers(t, "live")["live/main"], `"luid":"0x00000000_0x0000C000"`, "/dev/dxg")
+	s.mustDescribe(t, "docs/metrics.md")
 	double.Set(adapters(2))
 	s.waitOffered(t, map[string]int{display: 2})
 	bed.Eventually(t, timeout, "the UUIDs of several GPUs are recorded", func() error {
@@ -115,6 +85,22 @@ func (s *suite) testNoGPU(t *testing.T) {
 	})
 	s.remove(t, "live")
 	s.mustBeSame(t, pod)
+}
+
+// mustDescribe fails the test unless a page's description of the node is what the page's command prints, with any numbers.
+func (s *suite) mustDescribe(t *testing.T, page string) {
+	t.Helper()
+	_, sample, _ := strings.Cut(mustRead(t, filepath.Join(s.parts.Root, page)), "\n$ kubectl describe node NODE")
+	sample, _, _ = strings.Cut(sample, "```")
+	flags, sample, _ := strings.Cut(sample, "\n")
+	got := s.run(t, "", "kubectl describe node "+nodeName+flags)
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(sample), "…", "(?s:.*)")
+	for _, class := range []string{" +", `\d+\w*`} {
+		pattern = regexp.MustCompile(class).ReplaceAllLiteralString(pattern, class)
+	}
+	if !regexp.MustCompile("^" + pattern + "$").MatchString(got) {
+		t.Errorf("%s shows\n%s, but kubectl prints\n%s", page, sample, got)
+	}
 }
 
 // gpuUUID is the UUID of adapters' first GPU.
@@ -157,7 +143,18 @@ func mountIn(t *testing.T, pid int, file, path string) {
 }
 
 func (s *suite) testInstall(t *testing.T) {
-	notes := s.install(t)
+	// Everything that the values of the examples leave off is on.
+	notes := s.helmUpgrade(t, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+older,
+		"--set", "linux.labels=true", "--set", "linux.doctor=true")
+	s.rolledOut(t, daemonSet)
+	s.waitOffered(t, offered)
+	bed.Eventually(t, timeout, "the labels are written", func() error {
+		labels, err := nodelabels.Read(featureFile)
+		if want := "4"; labels[nodelabels.Prefix+"count"] != want {
+			err = errors.Join(err, fmt.Errorf("the labels are %v", labels))
+		}
+		return err
+	})
 	if status := s.podOf(t, daemonSet).Status; restarts(status) > 0 {
 		t.Errorf("containers of the DaemonSet's pod restarted: %v", status.ContainerStatuses)
 	}
@@ -169,8 +166,7 @@ func (s *suite) testInstall(t *testing.T) {
 	// No device of this node answers as a GPU, so the probe that 'helm test' runs fails and says so.
 	script = regexp.MustCompile(`(?m)^ +(helm .+ test .+)$`).ReplaceAllString(script, `said=$$($1 --logs 2>&1) && exit 1; echo "$$said" | grep "dxctl: .*dxg"
 kubectl -n directx-nri delete pod directx-nri-linux-test`)
-	s.run(t, "env", "KUBECONFIG="+s.api.Kubeconfig, fmt.Sprintf("PATH=%s:%s:%s", filepath.Dir(s.parts.Stock(kubectl)), filepath.Dir(s.parts.Stock(helm)), os.Getenv("PATH")),
-		"sh", "-exc", script)
+	s.run(t, "", script)
 }
 
 // testExamples applies all Linux examples and compares their outputs with the expected
@@ -274,13 +270,9 @@ func (s *suite) testPending(t *testing.T) {
 	}
 }
 
-// testRefused starts pods that must not start, and checks their events.
+// testRefused starts a pod that must not start, and checks its events.
 func (s *suite) testRefused(t *testing.T) {
-	t.Cleanup(func() { s.remove(t, "forged", "no-plugin") })
-	const key = "directx.microsoft.com/allocation.display"
-	s.apply(t, strings.Replace(podManifest("forged", bed.Wait, nil), "name: forged", `name: forged, annotations: {`+key+`: "00000000000000000000000000000000"}`, 1))
-	s.waitRefused(t, "forged", key)
-
+	t.Cleanup(func() { s.remove(t, "no-plugin") })
 	// The kubelet restarts the NRI plugin, which finds no socket to connect to.
 	const socket, moved = "/run/nri/nri.sock", "/run/nri/moved.sock"
 	testutil.NoError(t, os.Rename(socket, moved))
@@ -288,30 +280,19 @@ func (s *suite) testRefused(t *testing.T) {
 		t.Fatalf("the plugin cannot be killed: process %d", pid)
 	}
 	s.apply(t, podManifest("no-plugin", bed.Wait, map[string]int{compute: 1}))
-	s.waitRefused(t, "no-plugin", "NRI plugin")
+	bed.Eventually(t, timeout, "an event has the reason why the pod does not start", func() error {
+		if pod, err := s.pod("no-plugin"); err != nil || pod.Running() == nil {
+			t.Fatalf("the pod runs (%v)", err)
+		}
+		events := s.kubectl(t, "get", "events", "--field-selector", "type=Warning,involvedObject.name=no-plugin")
+		if !strings.Contains(events, "NRI plugin") {
+			return errors.New(events)
+		}
+		return nil
+	})
 	testutil.NoError(t, os.Rename(moved, socket))
 	s.rolledOut(t, daemonSet)
+	s.kubectl(t, "annotate", "pod", "no-plugin", "changed=now") // The kubelet tries again, before its 10 to 15 seconds.
 	s.waitRunning(t, "no-plugin")
 	bed.MustContain(t, "pod no-plugin", s.containers(t, "no-plugin")["no-plugin/main"], "PCIROOT", "/dev/dxg")
-}
-
-// waitRefused waits until a warning event with some words has the reason why a pod does not start.
-func (s *suite) waitRefused(t *testing.T, name, words string) {
-	t.Helper()
-	bed.Eventually(t, timeout, "an event has the reason why pod "+name+" does not start", func() error {
-		if pod, err := s.pod(name); err != nil || pod.Running() == nil {
-			t.Fatalf("pod %s runs (%v)", name, err)
-		}
-		var events corev1.EventList
-		if err := s.api.Get("/api/v1/namespaces/default/events", &events); err != nil {
-			return err
-		}
-		for _, event := range events.Items {
-			if event.InvolvedObject.Name == name && event.Type == corev1.EventTypeWarning && strings.Contains(event.Message, words) {
-				t.Log(event.Message)
-				return nil
-			}
-		}
-		return errors.New("there is none yet")
-	})
 }

@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -140,13 +139,14 @@ const network = `{
 }
 `
 
-// kubeletSettings is appended to [bed.KubeletSettings].
+// kubeletSettings is appended to [bed.KubeletSettings]. A pod has a changed ConfigMap at its next sync.
 const kubeletSettings = `
 containerRuntimeEndpoint: unix://` + containerdSocket + `
 volumePluginDir: ` + kubeletRoot + `/volume-plugins
 address: ` + bed.NodeAddress + `
 readOnlyPort: 0
 nodeStatusUpdateFrequency: 1s
+syncFrequency: 2s
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 `
 
@@ -156,9 +156,10 @@ func (m *machine) file(name string) string { return filepath.Join(m.dir, name) }
 func (m *machine) writeFiles(t testing.TB) {
 	t.Helper()
 	for path, content := range map[string]string{
-		containerdConfig:               fmt.Sprintf(containerdSettings, snapshotter(t)),
-		"/etc/cni/net.d/pods.conflist": network,
-		m.file("kubelet.yaml"):         fmt.Sprintf(bed.KubeletSettings, bed.Cgroup()) + kubeletSettings,
+		containerdConfig:                               fmt.Sprintf(containerdSettings, snapshotter()),
+		"/etc/cni/net.d/pods.conflist":                 network,
+		"/etc/containers/registries.conf.d/suite.conf": fmt.Sprintf("[[registry]]\nlocation = %q\ninsecure = true\n", registry),
+		m.file("kubelet.yaml"):                         fmt.Sprintf(bed.KubeletSettings, bed.Cgroup()) + kubeletSettings,
 	} {
 		bed.WriteFile(t, path, content, 0o644)
 	}
@@ -168,9 +169,8 @@ func (m *machine) writeFiles(t testing.TB) {
 }
 
 // snapshotter returns containerd's default, or one that needs no kernel support.
-func snapshotter(t testing.TB) string {
-	t.Helper()
-	if strings.Contains(mustRead(t, "/proc/filesystems"), "\toverlay\n") {
+func snapshotter() string {
+	if systems, _ := os.ReadFile("/proc/filesystems"); strings.Contains(string(systems), "\toverlay\n") {
 		return "overlayfs"
 	}
 	return "native"
@@ -178,12 +178,13 @@ func snapshotter(t testing.TB) string {
 
 const (
 	busyboxImage = "docker.io/library/busybox:1.36"
-	// repository is that of the product's images, and charts that of its charts, in the
-	// registry on this machine.
+	// registry runs on this machine. repository is that of the product's image.
 	registry   = "localhost:5000"
-	repository = registry + "/owner/directx-nri"
-	charts     = registry + "/owner/charts"
+	repository = registry + "/directx-nri"
 	platform   = "linux-" + runtime.GOARCH
+
+	// older is the version in the documentation.
+	older, newer = "v0.2.0", "v0.2.1"
 )
 
 // importBusybox gives the node an image with the machine's busybox, for sandboxes too.
@@ -191,52 +192,21 @@ func (m *machine) importBusybox(t testing.TB) {
 	t.Helper()
 	archive := filepath.Join(m.dir, "image.tar")
 	testutil.NoError(t, bed.WriteImage(archive, busyboxImage, bed.ImageConfig{}))
-	out, err := exec.Command(m.parts.Stock("ctr"), "--namespace", bed.PodNamespace, "images", "import", "--snapshotter", snapshotter(t), archive).CombinedOutput()
+	out, err := exec.Command(m.parts.Stock("ctr"), "--namespace", bed.PodNamespace, "images", "import", "--snapshotter", snapshotter(), archive).CombinedOutput()
 	if err != nil {
 		t.Fatalf("import image archive %s: %v\n%s", archive, err, out)
 	}
 }
 
-// image is an image of the product. Its tag is its version.
-type image struct{ version, dir string }
-
-func newImage(version string) *image {
-	return &image{version: version, dir: filepath.Join(bed.RunDir(), "images", version)}
-}
-
-// program returns the path of a program of the image, or the directory of all.
-func (i *image) program(name string) string {
-	return filepath.Join(i.dir, "bin", platform) + "/" + name
-}
-
 // startRegistry starts the registry that nodes pull images of the product from.
 func (m *machine) startRegistry(t *testing.T) {
 	t.Helper()
-	crane := m.run(t, "go", "tool", "-modfile=tools/release/go.mod", "-n", "crane")
+	crane := m.run(t, "", "go tool -modfile=tools/release/go.mod -n crane")
 	m.start(t, "registry", strings.TrimSpace(crane), "registry", "serve", "--address", registry)
 }
 
-// publish builds an image of the product and publishes it with the chart, as a release is.
-func (m *machine) publish(t testing.TB, i *image) {
+// publish builds the image of a version and pushes it to the registry, as README says.
+func (m *machine) publish(t testing.TB, version string) {
 	t.Helper()
-	m.run(t, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+i.version, "-o", i.program(""), "./cmd/...")
-	m.run(t, "go", "-C", "tools/release", "run", ".", "-version", i.version, "-bin", filepath.Join(i.dir, "bin"), "-out", i.dir, "-platforms", platform, "images")
-	name := filepath.Join(i.dir, "directx-nri-image-"+i.version)
-	testutil.NoError(t, os.Rename(name+"-"+platform+".tar", name+".tar"))
-	m.helm(t, "package", chart, "--version", i.version[1:], "--app-version", i.version, "--destination", i.dir)
-	m.run(t, "tools/release/publish.sh", i.version, repository, charts, i.dir)
-}
-
-// run runs a program in the repository, which must succeed, and returns what it prints.
-func (m *machine) run(t testing.TB, program string, args ...string) string {
-	t.Helper()
-	command := exec.CommandContext(t.Context(), program, args...)
-	command.Dir = m.parts.Root
-	command.Env = append(os.Environ(), "DIRECTX_NRI_PARTS="+filepath.Dir(m.parts.Stock("helm")))
-	out, err := command.Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		t.Fatalf("%s: %v\n%s", command, err, exit.Stderr)
-	}
-	testutil.NoError(t, err)
-	return string(out)
+	m.follow(t, "README.md", "Install on a Windows node", "make images", older, version, "REGISTRY", registry)
 }

@@ -31,7 +31,7 @@ func (s *suite) testUninstall(t *testing.T) {
 
 // volatile are files that the cluster's components change with every pod, and what stays on the node.
 var volatile = []string{
-	"/run/containerd", "/run/netns", "/run/runc", "/run/directx-nri", "/var/lib/directx-nri", "/var/lib/cni", "/var/lib/containerd", "/var/log",
+	"/run/containerd", "/run/netns", "/run/runc", "/run/directx-nri", "/var/lib/directx-nri", "/var/lib/cni", "/var/lib/containerd", "/var/lib/containers", "/var/log",
 	"/var/lib/kubelet/pods", "/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/pod-resources",
 	"/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
 }

@@ -78,7 +78,6 @@ const (
 	release   = "directx-nri"
 	namespace = "directx-nri"
 	chart     = "deployments/helm/directx-nri"
-	manifests = "deployments/manifests"
 	examples  = "deployments/examples/linux"
 	daemonSet = "directx-nri-linux"
 
@@ -95,7 +94,6 @@ const timeout = 4 * time.Minute
 // suite is the state that the parts of TestCluster share.
 type suite struct {
 	*machine
-	older, newer *image
 	// before has the node's files before the installation.
 	before []string
 	// bystander describes a pod without a GPU, which nothing may affect.
@@ -108,9 +106,8 @@ type suite struct {
 func newSuite(t *testing.T) *suite {
 	t.Helper()
 	s := &suite{machine: startMachine(t)}
-	s.older, s.newer = newImage("v0.9.1"), newImage("v0.9.2")
 	s.startRegistry(t)
-	s.publish(t, s.older)
+	s.publish(t, older)
 	s.apply(t, podManifest("bystander", bed.Wait, nil))
 	s.waitRunning(t, "bystander")
 	s.bystander = s.containers(t, "bystander")

@@ -44,7 +44,6 @@ windows:
 // testWindows checks the Windows objects with the API server, and the nodes that the
 // controller manager selects.
 func (s *suite) testWindows(t *testing.T) {
-	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
 	for name, n := range windowsNodes {
 		s.apply(t, fmt.Sprintf(
 			`{apiVersion: v1, kind: Node, metadata: {name: %s, `+
@@ -52,20 +51,29 @@ func (s *suite) testWindows(t *testing.T) {
 			name, n.build, n.pool, n.zone))
 	}
 	t.Cleanup(func() {
-		_, _ = s.try(helm, "", "uninstall", release, "--namespace", namespace) // It may not exist.
+		_, _ = s.try("", "helm uninstall "+release+" --namespace "+namespace) // It may not exist.
 		for name := range windowsNodes {
 			s.kubectl(t, "delete", "node", name)
 		}
 	})
 
 	const windows = "directx-nri-windows"
+	for section, page := range map[string]string{
+		"Without a registry": "docs/install.md", "Hyper-V Linux VMs": "docs/wsl.md", "Install": "docs/windows.md", "AKS": "docs/windows.md",
+	} {
+		s.follow(t, page, section, "helm install", "helm install", "helm install --dry-run=server")
+	}
+	s.follow(t, "docs/install.md", "Plain manifests", "apply -k", "apply", "apply --dry-run=server")
+	s.follow(t, "README.md", "Install on a Windows node", "helm install", "REGISTRY", registry, "=NODE", "=ws2022")
+	s.waitScheduled(t, map[string][]string{windows: {"ws2022"}})
+	s.follow(t, "docs/windows.md", "Install", "helm upgrade", "registry.example.com", registry)
+	s.waitScheduled(t, map[string][]string{windows: {"unreleased", "ws2022", "ws2022-own", "ws2025"}})
 	for _, test := range []struct {
 		name  string
 		flags []string
 		want  map[string][]string // nodes by DaemonSet
 		notes string
 	}{
-		{"default", nil, map[string][]string{windows: {"unreleased", "ws2022", "ws2022-own", "ws2025"}}, "WINDOWS-POD -c advertiser"},
 		{"Server 2019", []string{"--set", "windows.server2019=true"},
 			map[string][]string{windows: {"unreleased", "ws2019", "ws2022", "ws2022-own", "ws2025"}}, "WINDOWS-POD -c advertiser"},
 		{"pools", []string{"--values", s.values(t, pools)}, map[string][]string{windows: {"unreleased", "ws2022", "ws2025"}, windows + "-render": {"ws2022-own"}}, "WINDOWS-POD -c advertiser"},
@@ -73,7 +81,7 @@ func (s *suite) testWindows(t *testing.T) {
 			map[string][]string{windows: {"unreleased", "ws2022"}, windows + "-render": {"ws2022-own"}}, "delete a pod to replace it"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			notes := s.helmUpgrade(t, append([]string{"--set", "image.repository=" + repository, "--set", "image.tag=" + s.older.version}, test.flags...)...)
+			notes := s.helmUpgrade(t, append([]string{"--set", "image.repository=" + repository, "--set", "image.tag=" + older}, test.flags...)...)
 			s.waitScheduled(t, test.want)
 			for set := range test.want {
 				bed.MustContain(t, "the notes", notes, "rollout status daemonset/"+set+"\n", test.notes)
@@ -92,7 +100,7 @@ func (s *suite) testWindows(t *testing.T) {
 		const confined = "confined"
 		s.apply(t, `{apiVersion: v1, kind: Namespace, metadata: {name: confined, labels: {pod-security.kubernetes.io/enforce: baseline}}}`)
 		t.Cleanup(func() { s.kubectl(t, "delete", "namespace", confined) })
-		out, err := s.try(helm, "", "install", release, chart, "--namespace", confined, "--set", "image.repository="+repository)
+		out, err := s.try("", "helm install "+release+" "+chart+" --namespace "+confined+" --set image.repository="+repository)
 		if err == nil {
 			t.Error("the chart is installed")
 			s.helm(t, "uninstall", release, "--namespace", confined)
@@ -104,7 +112,7 @@ func (s *suite) testWindows(t *testing.T) {
 // testLabeler runs directx-labeler with the rights that the chart gives it on a Windows node.
 func (s *suite) testLabeler(t *testing.T) {
 	const own, count = "ws2022", nodelabels.Prefix + "count"
-	s.helmUpgrade(t, "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version, "--set", "windows.labels=true")
+	s.helmUpgrade(t, "--set", "image.repository="+repository, "--set", "image.tag="+older, "--set", "windows.labels=true")
 	s.apply(t, fmt.Sprintf(
 		`{apiVersion: v1, kind: Pod, metadata: {name: labeler, namespace: %s}, `+
 			`spec: {nodeName: %s, serviceAccountName: directx-nri-labeler, containers: [{name: labeler, image: none}]}}`,
@@ -113,9 +121,11 @@ func (s *suite) testLabeler(t *testing.T) {
 	token := strings.TrimSpace(s.kubectl(t, "create", "token", "directx-nri-labeler", "--namespace", namespace, "--bound-object-kind", "Pod", "--bound-object-name", "labeler"))
 
 	file := filepath.Join(t.TempDir(), "labels")
-	s.start(t, "labeler", s.older.program("directx-labeler"), "--node", own, "--labels-file", file, "--kubeconfig", bed.WriteKubeconfig(t, s.file("labeler.yaml"), token))
-	for _, labels := range []map[string]string{{count: "2", nodelabels.Prefix + "kind": "display"}, {count: "1"}} {
+	for i, labels := range []map[string]string{{count: "2", nodelabels.Prefix + "kind": "display"}, {count: "1"}} {
 		testutil.NoError(t, nodelabels.Write(file, labels))
+		if i == 0 {
+			s.start(t, "labeler", filepath.Join(s.parts.Root, "bin", platform, "directx-labeler"), "--node", own, "--labels-file", file, "--kubeconfig", bed.WriteKubeconfig(t, s.file("labeler.yaml"), token))
+		}
 		bed.Eventually(t, timeout, fmt.Sprintf("the node has the labels %v", labels), func() error {
 			var n corev1.Node
 			err := s.api.Get("/api/v1/nodes/"+own, &n)

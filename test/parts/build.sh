@@ -16,7 +16,7 @@
 #   cluster   what linux and helm have, and
 #             cluster/               etcd, the API server, the controller manager,
 #                                    the scheduler and kubectl of the kubelet's version
-#             packages               containernetworking-plugins
+#             packages               containernetworking-plugins, skopeo
 #   docker    bin/                   dockerd and docker
 #             packages               podman
 #   versions  containerd2/           containerd 2, ctr, the runc shim, runc, the newest kubelet,
@@ -236,7 +236,11 @@ cluster() {
 	linux
 	helm
 
-	[ -x /usr/lib/cni/bridge ] || install containernetworking-plugins
+	missing=
+	[ -x /usr/lib/cni/bridge ] || missing=containernetworking-plugins
+	command -v skopeo >/dev/null || missing="$missing skopeo"
+	# shellcheck disable=SC2086 # a list of names
+	install $missing
 
 	build etcd linux "$parts/cluster" "-s -w" ./etcd
 	build kubernetes linux "$parts/cluster" "$(flags_kubernetes kubernetes)" \
