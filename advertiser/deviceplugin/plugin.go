@@ -88,7 +88,7 @@ func defaultTiming() timing {
 	return timing{
 		pollInterval: time.Second, unwatchedInterval: 20 * time.Millisecond, recheckInterval: 5 * time.Second,
 		watchTimeout: 5 * time.Second, settleTime: 500 * time.Millisecond, allocateTimeout: 5 * time.Second, stopTimeout: 2 * time.Second,
-		answerDelay: 100 * time.Millisecond, failureInterval: 1500 * time.Millisecond,
+		answerDelay: 250 * time.Millisecond, failureInterval: 1500 * time.Millisecond,
 	}
 }
 

@@ -200,14 +200,14 @@ func TestAllocationsAtOnce(t *testing.T) {
 		granted   []bool
 		ended     []int // when the allocations end, sorted
 	}{
-		"one":                                {begin: []int{0}, granted: []bool{true}, ended: []int{100}},
-		"one before another's preferred one": {begin: []int{0}, prefer: 50, granted: []bool{false}, ended: []int{1600}},
-		"one after a preferred one":          {begin: []int{51}, prefer: 50, granted: []bool{true}, ended: []int{151}},
-		"two at once":                        {begin: []int{0, 0}, granted: []bool{false, false}, ended: []int{1600, 3100}},
-		"one after another began":            {begin: []int{0, 99}, granted: []bool{false, false}, ended: []int{1600, 3100}},
-		"one after the other":                {begin: []int{0, 101}, granted: []bool{true, true}, ended: []int{100, 201}},
-		"one while two wait to fail":         {begin: []int{0, 0, 500}, granted: []bool{false, false, true}, ended: []int{600, 1600, 3100}},
-		"one during a failure":               {begin: []int{0, 0, 1550}, granted: []bool{false, false, false}, ended: []int{1600, 3100, 4600}},
+		"one":                                {begin: []int{0}, granted: []bool{true}, ended: []int{250}},
+		"one before another's preferred one": {begin: []int{0}, prefer: 50, granted: []bool{false}, ended: []int{1750}},
+		"one after a preferred one":          {begin: []int{51}, prefer: 50, granted: []bool{true}, ended: []int{301}},
+		"two at once":                        {begin: []int{0, 0}, granted: []bool{false, false}, ended: []int{1750, 3250}},
+		"one after another began":            {begin: []int{0, 249}, granted: []bool{false, false}, ended: []int{1750, 3250}},
+		"one after the other":                {begin: []int{0, 251}, granted: []bool{true, true}, ended: []int{250, 501}},
+		"one while two wait to fail":         {begin: []int{0, 0, 500}, granted: []bool{false, false, true}, ended: []int{750, 1750, 3250}},
+		"one during a failure":               {begin: []int{0, 0, 1550}, granted: []bool{false, false, false}, ended: []int{1750, 3250, 4750}},
 		"one after the other, at admission":  {admission: true, begin: []int{0, 1}, granted: []bool{true, true}, ended: []int{0, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
