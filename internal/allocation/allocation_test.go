@@ -284,7 +284,10 @@ func TestCheckWritable(t *testing.T) {
 	testutil.NoError(t, os.RemoveAll(probe), r.CheckWritable(), os.MkdirAll(filepath.Join(probe, "x"), 0o700), r.CheckWritable())
 
 	r.writingSince.Store(time.Now().Add(-2 * slowWrite).UnixNano())
-	testutil.CheckError(t, "a write that hangs", r.CheckWritable(), "does not respond")
+	_, err = r.Record(t.Context(), Record{Resource: display})
+	for _, err := range []error{r.CheckWritable(), err} {
+		testutil.CheckError(t, "while a write hangs", err, "does not respond")
+	}
 	r.writingSince.Store(0)
 
 	testutil.NoError(t, os.Remove(filepath.Join(dir, lockName)))

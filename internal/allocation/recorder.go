@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -110,8 +111,8 @@ var ErrRemoved = errors.New("the allocation records or their lock were removed; 
 // which fails on a read-only file system. After a record could not be written, as on a full file
 // system, it also writes a file of the record's size. The error can match [ErrRemoved].
 func (r *Recorder) CheckWritable() error {
-	if since := r.writingSince.Load(); since > 0 && time.Since(time.Unix(0, since)) > slowWrite {
-		return errors.New("allocations cannot be recorded: the disk does not respond")
+	if err := r.checkResponds(); err != nil {
+		return err
 	}
 	f, err := os.OpenFile(r.lock.Path(), os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -135,12 +136,21 @@ func (r *Recorder) CheckWritable() error {
 	return nil
 }
 
+// checkResponds returns an error while the writing of a record hangs.
+func (r *Recorder) checkResponds() error {
+	if since := r.writingSince.Load(); since > 0 && time.Since(time.Unix(0, since)) > slowWrite {
+		return errors.New("allocations cannot be recorded: the disk does not respond")
+	}
+	return nil
+}
+
 // Record writes the record of an allocation, and returns the ID for its container. The caller
 // sets Resource and Replicas. The record is on disk when Record returns. Other calls must not
 // delay it, because an allocation that begins meanwhile can crash the kubelet on Windows
-// (kubernetes#136021). So [Recorder.Refresh], and not Record, removes the records that have ended.
+// (kubernetes#136021). So [Recorder.Refresh], and not Record, removes the records that have ended. While another call
+// hangs, Record returns an error at once.
 func (r *Recorder) Record(ctx context.Context, record Record) (ID, error) {
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(ctx.Err(), r.checkResponds()); err != nil {
 		return "", fmt.Errorf("record allocation of %s: %w", record.Resource, err)
 	}
 	record.ID, record.Sequence, record.CreatedAt = NewID(), r.lastSequence.Add(1), time.Now().UTC()
