@@ -2,7 +2,6 @@ package advertiser
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/shim/diversion"
 )
 
 // queryTimeout limits a query of containerd's configuration.
@@ -30,14 +28,13 @@ func (d *Daemon) readContainerd(ctx context.Context) (cri.Config, error) {
 	return config, nil
 }
 
-// resolveInjection returns what adds GPUs to containers on this node. If it is auto on Windows, that depends on
-// containerd's version.
-func (d *Daemon) resolveInjection(ctx context.Context, configured policy.Injection) (policy.Injection, error) {
-	if configured != policy.InjectAuto || d.compiler.NodeOS != "windows" {
-		return cri.ResolveInjection(configured, d.compiler.NodeOS, ""), nil
+// resolveInjection returns what adds GPUs to containers on this node, and the configuration of containerd if it is read
+// for that: the shim depends on it, and so does auto on Windows.
+func (d *Daemon) resolveInjection(ctx context.Context, configured policy.Injection) (_ policy.Injection, c cri.Config, err error) {
+	if configured == policy.InjectByShim || configured == policy.InjectAuto && d.compiler.NodeOS == "windows" {
+		c, err = d.readContainerd(ctx)
 	}
-	containerd, err := d.readContainerd(ctx)
-	return cri.ResolveInjection(configured, d.compiler.NodeOS, containerd.Version), err
+	return cri.ResolveInjection(configured, d.compiler.NodeOS, c.Version), c, err
 }
 
 // repairDiversion puts containerd's shim back until ctx ends, whenever there is none: whatever else does not work on
@@ -48,9 +45,6 @@ func (d *Daemon) repairDiversion(ctx context.Context) {
 		repaired, err := d.options.Diversion.Repair()
 		if repaired {
 			d.log.Warn("containerd's shim was missing, so that no container started, and is back in its place")
-		}
-		if errors.Is(err, diversion.ErrUnknownDirectory) || errors.Is(err, diversion.ErrSeveralDirectories) {
-			err = nil // There is none of ours.
 		}
 		if lastErr.Changed(err) && err != nil {
 			d.log.WithError(err).Error("Cannot repair containerd's shim, retrying")
@@ -69,5 +63,8 @@ func (d *Daemon) undoDiversion(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
 	defer cancel()
-	return d.options.Diversion.Undo(ctx)
+	if err := d.options.Diversion.Undo(ctx); err != nil {
+		return fmt.Errorf("move containerd's shim back: %w", err)
+	}
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -90,9 +89,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}
 	endRepairs()
 	repairs.Wait()
-	if undoErr := d.undoDiversion(context.WithoutCancel(ctx)); undoErr != nil {
-		err = errors.Join(err, fmt.Errorf("move containerd's shim back: %w", undoErr))
-	}
+	err = errors.Join(err, d.undoDiversion(context.WithoutCancel(ctx)))
 	if removeErr := durable.Remove(filepath.Join(d.compiler.StateDir, paths.DxctlFile)); removeErr != nil { // A pod may run it.
 		d.log.WithError(removeErr).Warn("The copy of dxctl for pods stays")
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -39,9 +38,6 @@ type run struct {
 	source     discovery.Source
 	files      gpuedits.Files // of the node
 	recorder   *allocation.Recorder
-	// undone reports whether the diversion was undone, and lastUndoErr why it could not be, with kubelet injection.
-	undone      bool
-	lastUndoErr errlog.LastError
 }
 
 // advertise runs the device plugin with the policy p until ctx ends, or returns [errNewRun]. It waits while the
@@ -77,8 +73,13 @@ func (r *run) open(ctx context.Context, p policy.Policy) (err error) {
 	if r.source, err = r.openSource(p); err != nil {
 		return err
 	}
-	if p.Injection, err = r.resolveInjection(ctx, p.Injection); err != nil {
+	if p.Injection, _, err = r.resolveInjection(ctx, p.Injection); err != nil {
 		return err
+	}
+	if p.Injection == policy.InjectByKubelet { // An earlier run may have made the diversion.
+		if err := r.undoDiversion(ctx); err != nil {
+			return err
+		}
 	}
 	r.source, r.policy = modes.ResolvePolicy(r.source, p, r.compiler.NodeOS)
 	r.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(r.compiler.StateDir), r.log)
@@ -115,11 +116,6 @@ func (r *run) pluginConfig() deviceplugin.Config {
 // matches [errNewRun] if this run cannot go on. On Windows, it makes the diversion, and shares dxctl. Where no GPU is
 // offered, nothing is checked, and nothing on the node changes.
 func (r *run) listDevices(ctx context.Context) ([]discovery.Device, error) {
-	if r.policy.Injection == policy.InjectByKubelet && !r.undone { // An earlier run may have made the diversion.
-		err := r.undoDiversion(ctx)
-		r.undone = err == nil
-		r.lastUndoErr.Log(r.log, err, "Cannot move containerd's shim back, retrying", "containerd's shim is back in its place")
-	}
 	devices, err := r.source.Devices(ctx)
 	if err != nil || !offersAny(devices, r.policy.Policy, r.compiler.NodeOS) {
 		return devices, err
@@ -128,13 +124,10 @@ func (r *run) listDevices(ctx context.Context) ([]discovery.Device, error) {
 	if errors.Is(problem, allocation.ErrRemoved) {
 		return nil, fmt.Errorf("%w: %w", errNewRun, problem)
 	}
-	var containerd cri.Config
-	if r.policy.Injection == policy.InjectByShim || r.configured == policy.InjectAuto && r.compiler.NodeOS == "windows" {
-		if containerd, err = r.readContainerd(ctx); err != nil {
-			return nil, err
-		}
+	injection, containerd, err := r.resolveInjection(ctx, r.configured)
+	if err != nil {
+		return nil, err
 	}
-	injection := cri.ResolveInjection(r.configured, r.compiler.NodeOS, containerd.Version)
 	if injection != r.policy.Injection {
 		return nil, fmt.Errorf("%w: this version of containerd needs injection: %s", errNewRun, injection)
 	}

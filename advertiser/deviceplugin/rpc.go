@@ -17,9 +17,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
-// errSlow ends a call of Allocate. The kubelet would wait for any time, on Linux also with its other pods.
-var errSlow = errors.New("the disk of the allocation records does not respond")
-
 // readyTimeout bounds the check before a container's start. The kubelet waits for 30 seconds.
 const readyTimeout = 4 * time.Second
 
@@ -78,7 +75,9 @@ func (s *server) GetPreferredAllocation(
 // request, or none does.
 func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	event, delay := s.guard.begin()
-	limit, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.timing.allocateTimeout, errSlow)
+	// The kubelet would wait without a limit, on Linux also with its other pods.
+	slow := errors.New("the disk of the allocation records does not respond")
+	limit, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.timing.allocateTimeout, slow)
 	defer cancel()
 	made, err := bounded.Call(limit, func(context.Context) (allocated, error) { return s.allocate(ctx, request) })
 	if err := s.guard.end(ctx, event, delay, err); err != nil {

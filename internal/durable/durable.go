@@ -51,8 +51,12 @@ func Read(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, limit))
-	return data, errors.Join(err, f.Close())
+	var data bytes.Buffer
+	if info, err := f.Stat(); err == nil {
+		data.Grow(int(min(info.Size(), limit)) + bytes.MinRead)
+	}
+	_, err = data.ReadFrom(io.LimitReader(f, limit))
+	return data.Bytes(), errors.Join(err, f.Close())
 }
 
 // Replace writes data to path atomically and syncs the file and its directory. It removes what killed programs have

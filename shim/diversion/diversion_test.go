@@ -505,19 +505,19 @@ func TestLockEndsWithItsContext(t *testing.T) {
 func TestKeeperFollowsContainerd(t *testing.T) {
 	t.Parallel()
 	old, updated := newNode(t, "runhcs 1", ""), newNode(t, "runhcs 2", "")
-	k, at, findErr := newKeeper(t, old), old.dir, ErrUnknownDirectory
+	k, at, findErr := newKeeper(t, old), old.dir, error(nil)
 	var left []string
-	k.named, k.find = false, func() (string, []string, error) { return at, left, findErr }
+	k.find = func() (string, []string, error) { return at, left, findErr }
 	ensure := func(diverted, undone node, text string) {
 		t.Helper()
 		testutil.NoError(t, k.Ensure(t.Context()))
 		diverted.checks(nil)
 		undone.has(text)
 	}
-	ensure(old, updated, "shim: runhcs 2") // containerd restarts.
-	findErr = nil
 	ensure(old, updated, "shim: runhcs 2")
-	at = updated.dir
+	findErr = ErrUnknownDirectory // containerd restarts.
+	ensure(old, updated, "shim: runhcs 2")
+	at, findErr = updated.dir, nil
 	ensure(updated, old, "shim: runhcs 1")
 	old.install("ours 1", true) // by a container that has ended
 	left = []string{old.dir}

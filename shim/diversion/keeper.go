@@ -31,13 +31,12 @@ var ErrContested = errors.New("another program replaces our shim again and again
 type Keeper struct {
 	newFile string
 	log     logrus.FieldLogger
-	// find and newIn are functions of this package: [New].
+	// find returns the directory, and those that containerd has left.
 	find  func() (dir string, left []string, err error)
-	newIn func(dir string) *Diversion
+	newIn func(dir string) *Diversion // [New]
 
 	mutex sync.Mutex
 	dir   string // "" until it is found, guarded by mutex
-	named bool   // by the caller of NewKeeper
 
 	// Repair's.
 	repairer  *Diversion
@@ -57,10 +56,14 @@ type Keeper struct {
 
 // NewKeeper returns a Keeper that installs the program newFile in the directory dir, as [Open] finds it.
 func NewKeeper(dir, newFile string, log logrus.FieldLogger) *Keeper {
-	return &Keeper{dir: dir, named: dir != "", newFile: newFile, log: log, find: find, newIn: New}
+	k := &Keeper{newFile: newFile, log: log, find: find, newIn: New}
+	if dir != "" {
+		k.find = func() (string, []string, error) { return dir, nil, nil }
+	}
+	return k
 }
 
-// directory returns the directory that was named or found last. Otherwise, it is found.
+// directory returns the directory that was found last, or now.
 func (k *Keeper) directory() (dir string, err error) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
@@ -75,7 +78,7 @@ func (k *Keeper) directory() (dir string, err error) {
 func (k *Keeper) Repair() (repaired bool, err error) {
 	dir, err := k.directory()
 	if err != nil {
-		return false, err
+		return false, nil // Ensure returns it, where a GPU is offered.
 	}
 	if k.repairer == nil || k.repairer.Dir() != dir {
 		k.repairer = k.newIn(dir)
@@ -149,11 +152,9 @@ func (k *Keeper) follow() error {
 	if err != nil {
 		return err
 	}
-	dir, left := before, []string(nil)
-	if !k.named {
-		if dir, left, err = k.find(); err != nil {
-			dir = before // containerd may be about to start.
-		}
+	dir, left, err := k.find()
+	if err != nil {
+		dir = before // containerd may be about to start.
 	}
 	if k.diversion == nil || !winpath.Equal(before, dir) {
 		left = appendDir(left, before)
