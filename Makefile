@@ -112,7 +112,7 @@ parts: ## build all the real programs that the end-to-end suites run, into .part
 .PHONY: e2e
 e2e: bin ## run the end-to-end suites: real kubelet, containerd and runc (root)
 	test/parts/build.sh linux docker versions
-	$(GOTEST) -tags e2e -count=1 -timeout 40m -p 1 ./test/e2e ./test/dxg
+	$(GOTEST) -tags e2e -count=1 -timeout 40m ./test/e2e ./test/dxg
 
 .PHONY: e2e-cluster
 e2e-cluster: ## run the suite on a whole Kubernetes cluster of one node: the chart installed, changed and removed (root)

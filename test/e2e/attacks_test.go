@@ -25,6 +25,9 @@ func TestAttacks(t *testing.T) {
 			options.Replicas, options.Inventory = 8, bed.NewInventory(2, 1)
 			s := start(t, options)
 			s.testAttacks(t)
+			if options.WindowsKubelet {
+				return // What containerd hands on does not depend on the kubelet.
+			}
 			s.EditContainerd(t, `"io.containerd.runc.v2"`, `"io.containerd.runc.v2"
       pod_annotations = ["*", "*/*"]
       container_annotations = ["*", "*/*"]`) // An asterisk matches no slash.
@@ -134,8 +137,12 @@ func (s *suite) testGrantsNothing(t *testing.T, gpu bed.GPU, held, unbound strin
 // testLate has pods that get the kubelet's annotation when they run. Their sandboxes do not have it, so that the
 // next start of a container differs.
 func (s *suite) testLate(t *testing.T, held, unbound string) {
+	ids := map[string]string{}
 	for _, id := range []string{unbound, held} {
-		pod := s.RunPod(t, bed.GPUPod("late", 0))
+		ids[s.Apply(t, bed.GPUPod("late", 0))] = id
+	}
+	for pod, id := range ids {
+		s.WaitServed(t, pod)
 		s.Annotate(t, pod, map[string]string{displayKey: id})
 		s.WaitStatus(t, pod, "it has the annotation", func(status bed.Status) error {
 			if status.Annotations[displayKey] != id {
