@@ -71,11 +71,11 @@ func (s *suite) testHotplug(t *testing.T) {
 	})
 }
 
-// mustOffer fails the test unless the kubelet can allocate count devices of a resource soon:
-// within a second where the machine has nothing else to do.
+// mustOffer fails the test unless the kubelet can allocate count devices of a resource soon: a change
+// is read within 2 seconds, and GPUs are listed each 5 seconds.
 func (s *suite) mustOffer(t *testing.T, when, resource string, count int) {
 	t.Helper()
-	took := bed.Eventually(t, 5*time.Second, fmt.Sprintf("%s: the kubelet offers %d of %s", when, count, resource), func() error {
+	took := bed.Eventually(t, 10*time.Second, fmt.Sprintf("%s: the kubelet offers %d of %s", when, count, resource), func() error {
 		offered, err := s.Allocatable()
 		if err == nil && offered[resource] != count {
 			err = fmt.Errorf("it offers %d", offered[resource])
