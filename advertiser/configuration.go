@@ -1,6 +1,7 @@
 package advertiser
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 
@@ -26,16 +27,18 @@ func (d *Daemon) initialConfiguration() *configuration {
 	if problem == nil {
 		return &configuration{Compiled: compiled}
 	}
+	flagsOnly := d.compiler
+	flagsOnly.File, flagsOnly.Required = "", false
+	compiled, _ = flagsOnly.Compile() // Flags have valid values.
 	if durable.Exists(policy.Path(d.compiler.StateDir)) {
 		last, err := policy.Read(d.compiler.StateDir)
 		if err == nil {
+			// The pod's probes use that of the flag.
+			last.Metrics.Address = cmp.Or(compiled.Policy.Metrics.Address, last.Metrics.Address)
 			return &configuration{Compiled: config.Compiled{Policy: last}}
 		}
 		d.log.WithError(err).Error("Cannot use the last node policy")
 	}
-	flagsOnly := d.compiler
-	flagsOnly.File, flagsOnly.Required = "", false
-	compiled, _ = flagsOnly.Compile() // Flags have valid values.
 	return &configuration{compiled, problem}
 }
 

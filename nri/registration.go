@@ -49,7 +49,8 @@ func (p *Plugin) Run(ctx context.Context) {
 		}
 		delay := p.retryInterval
 		switch {
-		case errors.Is(err, errRegistration) || errors.Is(err, cri.ErrTooLarge): // Each check asks containerd about all containers.
+		case errors.Is(err, errRegistration) || errors.Is(err, cri.ErrTooLarge) || errors.Is(err, context.DeadlineExceeded):
+			// Each check asks containerd about all containers.
 			delay *= crashRetries
 		case errors.Is(err, errConnectionLost):
 			lastErr = ""

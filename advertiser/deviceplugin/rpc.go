@@ -82,7 +82,7 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	made, err := bounded.Call(limit, func(context.Context) (allocated, error) { return s.allocate(ctx, request) })
 	if err := s.guard.end(ctx, event, delay, err); err != nil {
 		for _, id := range made.records {
-			err = errors.Join(err, s.config.Recorder.End(id))
+			err = errors.Join(err, bounded.Do(limit, func(context.Context) error { return s.config.Recorder.End(id) }))
 		}
 		return nil, s.refuse(err)
 	}

@@ -65,7 +65,8 @@ func readNode(ctx context.Context, o doctorOptions) nodeState {
 	n.containerd, n.containerdErr = withTimeout(ctx, o.timeout, func(ctx context.Context) (cri.Config, error) {
 		return cri.ReadConfig(ctx, o.criSocket)
 	})
-	if n.policy, n.policyErr = policy.Read(o.stateDir); n.policyErr != nil {
+	n.policy, n.policyErr = withTimeout(ctx, o.timeout, func(context.Context) (policy.Policy, error) { return policy.Read(o.stateDir) })
+	if n.policyErr != nil {
 		n.policy, n.gpusErr = policy.Default(), n.policyErr
 		return n
 	}

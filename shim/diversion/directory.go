@@ -122,11 +122,14 @@ func (p process) isRunhcs() bool {
 	return strings.EqualFold(p.name, paths.Runhcs) && p.path != ""
 }
 
-// placeDir returns the directory from which containerd runs the shim of the process, which can be the moved one.
+// placeDir returns the directory from which containerd runs the shim of the process, which can be the moved one, or one
+// that is tested, in a directory below.
 func (p process) placeDir() string {
 	dir := winpath.Dir(p.path)
-	if strings.EqualFold(winpath.Base(dir), paths.RealShimDir) {
-		return winpath.Dir(dir)
+	for _, work := range []string{dir, winpath.Dir(dir)} {
+		if strings.EqualFold(winpath.Base(work), paths.RealShimDir) {
+			return winpath.Dir(work)
+		}
 	}
 	return dir
 }

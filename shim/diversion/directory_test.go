@@ -31,7 +31,7 @@ func TestDirectory(t *testing.T) {
 			processes: []process{{1, 2, "a.exe", ""}, {2, 1, "b.exe", ""}, {5, 6, shim, rke + `\` + shim}}, want: rke,
 		},
 		"the running shims, moved and not": {
-			processes: []process{{2, 3, shim, `c:\K\` + shim}, {4, 3, "Containerd-Shim-Runhcs-v1.exe", k + `\directx-nri\` + shim}}, want: `C:\K`,
+			processes: []process{{2, 3, shim, `c:\K\` + shim}, {5, 3, shim, k + `\directx-nri\new-1\` + shim}, {4, 3, "Containerd-Shim-Runhcs-v1.exe", k + `\directx-nri\` + shim}}, want: `C:\K`,
 		},
 		"running shims of several directories": {
 			processes: []process{{2, 3, shim, k + `\` + shim}, {4, 3, shim, rke + `\` + shim}}, err: ErrSeveralDirectories,

@@ -97,8 +97,7 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	if err := k.follow(); err != nil {
 		return err
 	}
-	k.leftErr.Log(k.log, k.undoLeft(ctx), "Cannot undo the diversion in a directory that containerd has left, retrying",
-		"The diversion in a directory that containerd has left is undone")
+	k.undoLeft(ctx)
 	return k.install(ctx)
 }
 
@@ -142,8 +141,9 @@ func (k *Keeper) Undo(ctx context.Context) error {
 		return err
 	}
 	k.installed, k.repairs, k.testErr = false, 0, nil
+	k.undoLeft(ctx)
 	_, err = k.diversion.Remove(ctx)
-	return errors.Join(err, k.undoLeft(ctx))
+	return err
 }
 
 // follow changes to the directory of containerd, if that has changed: each version of RKE2 has its own.
@@ -170,11 +170,14 @@ func (k *Keeper) follow() error {
 	return nil
 }
 
-func (k *Keeper) undoLeft(ctx context.Context) (err error) {
+// undoLeft logs errors only: containers do not need these directories.
+func (k *Keeper) undoLeft(ctx context.Context) {
+	var err error
 	k.left = slices.DeleteFunc(k.left, func(dir string) bool {
 		_, removeErr := k.newIn(dir).Remove(ctx)
 		err = errors.Join(err, removeErr)
 		return removeErr == nil
 	})
-	return err
+	k.leftErr.Log(k.log, err, "Cannot undo the diversion in a directory that containerd has left, retrying",
+		"The diversion in a directory that containerd has left is undone")
 }
