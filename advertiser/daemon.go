@@ -73,7 +73,6 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	var repairs sync.WaitGroup
 	repairs.Go(func() { d.repairDiversion(repairCtx) })
 	defer endRepairs()
-	d.removeTemps()
 	c := d.initialConfiguration()
 	c.Policy.Log.Configure(d.log)
 	d.log.WithField("version", d.version).Info("Starting directx-advertiser")
@@ -95,19 +94,6 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	}
 	// Nothing else would remove the file when directx-nri is removed.
 	return errors.Join(err, durable.Remove(d.options.LabelsFile))
-}
-
-// removeTemps removes old temporary files, which an earlier process has left. The recorder does so in its directory.
-func (d *Daemon) removeTemps() {
-	dirs := []string{d.compiler.StateDir}
-	if d.options.LabelsFile != "" {
-		dirs = append(dirs, filepath.Dir(d.options.LabelsFile))
-	}
-	for _, dir := range dirs {
-		if err := durable.RemoveTemps(dir); err != nil {
-			d.log.WithError(err).Warn("Cannot remove a temporary file of an earlier run")
-		}
-	}
 }
 
 // errNewRun ends the goroutines of a run when the next configuration, another containerd or the loss of the
