@@ -63,6 +63,9 @@ func (s *suite) testWindows(t *testing.T) {
 	} {
 		s.follow(t, page, section, "helm install", "helm install", "helm install --dry-run=server")
 	}
+	for page, section := range map[string]string{"README.md": "Install on a Windows node", "docs/windows.md": "Run a pod"} {
+		s.follow(t, page, section, "probe/display.yaml", "apply", "apply --dry-run=server")
+	}
 	s.follow(t, "docs/install.md", "Plain manifests", "apply -k", "apply", "apply --dry-run=server")
 	s.follow(t, "README.md", "Install on a Windows node", "helm install", "REGISTRY", registry, "=NODE", "=ws2022")
 	s.waitScheduled(t, map[string][]string{windows: {"ws2022"}})

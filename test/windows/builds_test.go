@@ -47,8 +47,18 @@ func (n node) testVerify(t *testing.T) {
 	n.MustLeaveNothing(t, "verify-fails")
 	verify := func() (stdout string, err error) {
 		t.Helper()
-		stdout, err = n.Dxctl("verify", "--gpus", "0", "--cri-socket", n.Pipe(), "--ctr", n.Path("ctr.exe"),
-			"--containerd-namespace", "default", "--image", "localhost/base:1")
+		run := func() {
+			stdout, err = n.Dxctl("verify", "--gpus", "0", "--cri-socket", n.Pipe(), "--ctr", n.Path("ctr.exe"),
+				"--containerd-namespace", "default", "--image", "localhost/base:1")
+		}
+		for run(); n.LostProcess(t, err); run() {
+			list, _ := n.Ctr("containers", "list", "--quiet")
+			for id := range strings.FieldsSeq(list) {
+				if strings.HasPrefix(id, "dxctl-verify-") {
+					_ = n.Remove(id)
+				}
+			}
+		}
 		report := string(bed.ReadFile(t, n.StateDir+`\`+paths.VerifyFile))
 		if !strings.Contains(report, " on windows 26100 ") || !strings.Contains(report, stdout) {
 			t.Errorf("the report is\n%s", report)

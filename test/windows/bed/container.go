@@ -40,10 +40,10 @@ func (n *Node) Ctr(args ...string) (string, error) {
 	}
 }
 
-// lostProcess reports whether err is that of a program that Wine could not start: sometimes, with several threads in
+// LostProcess reports whether err is that of a program that Wine could not start: sometimes, with several threads in
 // the one that starts it, Wine 8 loses the new process's socket ("wine client error: sendmsg: Bad file descriptor"),
 // and CreateProcess fails with ERROR_INTERNAL_ERROR. No program of the suite has started then.
-func (n *Node) lostProcess(t testing.TB, err error) bool {
+func (n *Node) LostProcess(t testing.TB, err error) bool {
 	t.Helper()
 	lost := n.Doubled && err != nil && strings.Contains(err.Error(), "fork/exec ") && strings.Contains(err.Error(), "Internal error.")
 	if lost {
@@ -95,11 +95,11 @@ func Visible(request string) []string { return []string{"--env", "DIRECTX_VISIBL
 // RunImage starts a container of the node's image with ctr and flags, and leaves it running.
 func (n *Node) RunImage(t testing.TB, id string, flags ...string) error {
 	t.Helper()
-	t.Cleanup(func() { _ = n.remove(id) })
+	t.Cleanup(func() { _ = n.Remove(id) })
 	args := slices.Concat([]string{"run", "--detach", "--null-io"}, flags, []string{n.ImageName(), id}, n.Forever())
 	_, err := n.Ctr(args...)
-	for n.lostProcess(t, err) {
-		_ = n.remove(id)
+	for n.LostProcess(t, err) {
+		_ = n.Remove(id)
 		for _, call := range n.ShimCalls(t, id) { // The launcher notes a call before it starts the real shim.
 			testutil.NoError(t, os.Remove(call.file))
 		}
@@ -116,8 +116,8 @@ func (n *Node) MustRunImage(t testing.TB, id string, flags ...string) {
 	}
 }
 
-// remove kills and removes a container.
-func (n *Node) remove(id string) error {
+// Remove kills and removes a container.
+func (n *Node) Remove(id string) error {
 	_, err := n.Ctr("tasks", "rm", "--force", id)
 	if err != nil && strings.Contains(err.Error(), "exit code 137") { // It was killed.
 		err = nil
@@ -129,7 +129,7 @@ func (n *Node) remove(id string) error {
 // Delete kills and removes a running container. Nothing of it is left.
 func (n *Node) Delete(t testing.TB, id string) {
 	t.Helper()
-	if err := n.remove(id); err != nil {
+	if err := n.Remove(id); err != nil {
 		t.Errorf("remove %s: %v", id, err)
 	}
 	n.MustLeaveNothing(t, id)

@@ -55,7 +55,7 @@ func (n *Node) RunPod(t testing.TB, name string, changes ...func(*cri.PodSandbox
 		})
 	}
 	err := start()
-	for n.lostProcess(t, err) {
+	for n.LostProcess(t, err) {
 		err = start()
 	}
 	if err != nil {
@@ -131,7 +131,7 @@ func (n *Node) StartContainer(t testing.TB, pod Pod, c *cri.ContainerConfig) (id
 		})
 	}
 	c.Metadata.Attempt = n.attempts.Add(1) // Under Wine, one that was removed can keep its name.
-	for err = start(); n.lostProcess(t, err); err = start() {
+	for err = start(); n.LostProcess(t, err); err = start() {
 		c.Metadata.Attempt = n.attempts.Add(1)
 	}
 	return id, err

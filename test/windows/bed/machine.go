@@ -163,7 +163,7 @@ func (m *Machine) RunIn(dir string, env []string, program string, args ...string
 		cmd := exec.CommandContext(ctx, program, args...)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 		out, errs, err := runInto(cmd, outputs)
-		if m.Doubled && errors.Is(err, windows.ERROR_INTERNAL_ERROR) { // See lostProcess.
+		if m.Doubled && errors.Is(err, windows.ERROR_INTERNAL_ERROR) { // See LostProcess.
 			continue
 		}
 		if err != nil {
