@@ -24,7 +24,7 @@ import (
 )
 
 // NodeAddress is an address in a range for documentation: the kubelet refuses loopback
-// addresses. It and the ports of an API server require a [Suite] with a network.
+// addresses. The loopback device of each run has it.
 const NodeAddress = "192.0.2.10"
 
 const (

@@ -29,8 +29,6 @@ type Suite struct {
 	// Dirs are directories whose paths the real parts fix. The run mounts its own over
 	// each of them, in a mount namespace.
 	Dirs []Dir
-	// Network gives the run a network namespace, whose loopback device also has [NodeAddress].
-	Network bool
 	// Check returns why the suite cannot run here, and the remedy.
 	Check func(Parts) error
 }
@@ -61,7 +59,7 @@ func NodeSuite() Suite {
 
 // Main runs the tests of m and returns the exit status. The test binary runs
 // as two processes: the outer one checks the requirements and cleans up, its child
-// runs the tests in mount and PID namespaces.
+// runs the tests in mount, PID and network namespaces.
 func (s Suite) Main(m *testing.M) int {
 	if os.Getenv(dirVar) != "" {
 		return max(m.Run(), checkLeftovers())
@@ -216,11 +214,8 @@ func (s Suite) runNamespaced(dir string) (int, error) {
 	for i, path := range tunables { // Not every kernel has all.
 		script += fmt.Sprintf("if [ -e %[1]s ]; then cat %[1]s >'%[2]s/tunable%[3]d'; mount --bind '%[2]s/tunable%[3]d' %[1]s; fi\n", path, dir, i)
 	}
-	args := []string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc"}
-	if s.Network {
-		args = append(args, "--net")
-		script += "busybox ifconfig lo 127.0.0.1 up\nbusybox ifconfig lo:1 " + NodeAddress + " up\n"
-	}
+	args := []string{"--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc"}
+	script += "busybox ifconfig lo 127.0.0.1 up\nbusybox ifconfig lo:1 " + NodeAddress + " up\n"
 	// Processes that wait for a file system that a test has frozen cannot even be killed.
 	unfreeze := fmt.Sprintf("for state in '%s'/n*/state; do fsfreeze --unfreeze \"$state\" 2>/dev/null || :; done\n", dir)
 	script += `status=0; "$0" "$@" || status=$?; ` + unfreeze + "exit $status"

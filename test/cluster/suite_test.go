@@ -34,8 +34,7 @@ func TestMain(m *testing.M) {
 			{Path: "/etc", Copy: true}, {Path: "/run"}, {Path: binDir}, {Path: "/var/lib"}, {Path: "/var/log"},
 			{Path: wsl}, {Path: "/opt/containerd"}, {Path: "/opt/nri"}, // Not /opt, which may have Go.
 		},
-		Network: true,
-		Check:   checkParts,
+		Check: checkParts,
 	}.Main(m))
 }
 

@@ -24,9 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	suite := bed.NodeSuite()
-	suite.Network = true
-	os.Exit(suite.Main(m))
+	os.Exit(bed.NodeSuite().Main(m))
 }
 
 const (
