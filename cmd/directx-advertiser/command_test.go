@@ -3,10 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -116,21 +114,8 @@ func TestMetricsAndHealth(t *testing.T) {
 	t.Parallel()
 	p := newProgram(t)
 	labels := filepath.Join(p.dir, "labels")
-	// A process that was killed has left files.
-	leftovers := []string{filepath.Join(p.dir, ".directx-nri-tmp-1"), filepath.Join(p.stateDir, ".directx-nri-tmp-2")}
-	testutil.NoError(t, os.Mkdir(p.stateDir, 0o700))
-	hourAgo := time.Now().Add(-time.Hour)
-	for _, leftover := range leftovers {
-		p.write(leftover, "")
-		testutil.NoError(t, os.Chtimes(leftover, hourAgo, hourAgo))
-	}
 	p.start("--injection", "kubelet", "--labels-file", labels)
 	p.await("/healthz", 200, "ok")
-	for _, leftover := range leftovers {
-		if _, err := os.Lstat(leftover); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: %v", leftover, err)
-		}
-	}
 	testutil.Eventually(t, "labels", func() bool {
 		got, _ := nodelabels.Read(labels)
 		return got[nodelabels.Prefix+"count"] == "1" && got[nodelabels.Prefix+"replicas"] == "4"
