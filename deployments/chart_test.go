@@ -120,6 +120,8 @@ func TestRefuses(t *testing.T) {
 		"arguments of an unknown container":   {image + "windows: {extraArgs: {nri: [--log-level=debug]}}", schema, "'nri'"},
 		"invalid port":                        {image + "metrics: {port: 0}", schema, "/metrics/port"},
 		"digest that is not SHA-256":          {image + "image: {digest: sha1:abc}", schema, "/image/digest"},
+		"invalid configuration":               {image + "config: {replicas: 0}", schema, "/config/replicas"},
+		"resource without a domain":           {image + "config: {resources: [{name: gpu}]}", schema, "/config/resources/0/name"},
 		"unknown key of the configuration":    {image + "config: {replica: 4}", schema, "replica"},
 		"unknown vendor of a system's rule":   {image + "windows: {config: {resources: [{name: a.b/c, match: {vendor: nvdia}}]}}", schema, "/windows/config/resources/0/match/vendor"},
 		"preset and resources":                {image + "config: {preset: alibaba, resources: [{name: a.b/c}]}", schema, "/config"},

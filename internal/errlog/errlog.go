@@ -18,8 +18,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// NewLogger returns a logger that writes to out. It logs errors with their remedies. Who logs does not wait for
-// a disk or a reader of the log that hangs: lines are lost then.
+// NewLogger returns a logger that writes to out. It logs errors with their remedies. A caller does not wait for a
+// disk, or a reader of the log, that hangs: lines are lost then.
 func NewLogger(out io.Writer) *logrus.Logger {
 	log := logrus.New() //nolint:forbidigo // This function is used instead.
 	log.SetOutput(&boundedWriter{out: out})

@@ -49,7 +49,7 @@ func (w hungWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestHungLog: who logs does not wait for it.
+// TestHungLog: the caller does not wait for it.
 func TestHungLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
