@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -61,6 +62,7 @@ be restarted at any time.`,
 	cli.AddChoice(command, &c.NodeOS, "node-os", "", "operating system of the node's containers, if it is not this system's",
 		"windows", "linux")
 	command.RunE = func(command *cobra.Command, _ []string) error {
+		debug.SetGCPercent(50) // Reading the GPUs takes much memory for a moment, and then the program is idle.
 		var err error
 		if c.Flags, err = config.ReadFlags(set); err != nil {
 			return cli.UsageError("%w", err)
