@@ -164,7 +164,7 @@ func (d *Daemon) shareDxctl(ctx context.Context) {
 // status is what the daemon does now, for its health and metrics.
 type status struct {
 	// devicePlugin is nil if nothing can be advertised. problem is the reason, or nil if the node
-	// has no GPU.
+	// has no GPU. With a device plugin, problem is why no container can start with a GPU, or nil.
 	devicePlugin *deviceplugin.Plugin
 	problem      error
 }
@@ -178,7 +178,7 @@ func (d *Daemon) checkAlive() error {
 
 func (d *Daemon) checkReady(ctx context.Context) error {
 	s := d.status.Load()
-	if s.devicePlugin == nil {
+	if s.devicePlugin == nil || s.problem != nil {
 		return s.problem
 	}
 	return s.devicePlugin.CheckReady(ctx)

@@ -56,14 +56,17 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) (err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	config := r.pluginConfig()
+	var plugin *deviceplugin.Plugin
 	config.ListDevices = func(ctx context.Context) ([]discovery.Device, error) {
-		devices, err := r.listDevices(ctx)
+		devices, problem, err := r.listDevices(ctx)
 		if errors.Is(err, errNewRun) {
 			end(err)
+		} else if err == nil {
+			d.status.Store(&status{devicePlugin: plugin, problem: problem})
 		}
 		return devices, err
 	}
-	plugin := deviceplugin.New(ctx, config)
+	plugin = deviceplugin.New(ctx, config)
 	d.status.Store(&status{devicePlugin: plugin})
 	return cmp.Or(plugin.Run(ctx), context.Cause(ctx))
 }
@@ -111,25 +114,25 @@ func (r *run) pluginConfig() deviceplugin.Config {
 	return c
 }
 
-// listDevices lists the GPUs of the node, as unhealthy while containers would not start with them. It returns
-// an error if that is not known, as during a restart of containerd: what is advertised stays so. The error
-// matches [errNewRun] if this run cannot go on. On Windows, it makes the diversion, and shares dxctl. Where no GPU is
-// offered, nothing is checked, and nothing on the node changes.
-func (r *run) listDevices(ctx context.Context) ([]discovery.Device, error) {
-	devices, err := r.source.Devices(ctx)
+// listDevices lists the GPUs of the node. While containers would not start with them, they are unhealthy, and
+// problem is why. It returns an error if that is not known, as during a restart of containerd: what is advertised
+// stays so. The error matches [errNewRun] if this run cannot go on. On Windows, it makes the diversion, and shares
+// dxctl. Where no GPU is offered, nothing is checked, and nothing on the node changes.
+func (r *run) listDevices(ctx context.Context) (devices []discovery.Device, problem, err error) {
+	devices, err = r.source.Devices(ctx)
 	if err != nil || !offersAny(devices, r.policy.Policy, r.compiler.NodeOS) {
-		return devices, err
+		return devices, nil, err
 	}
-	problem := r.recorder.CheckWritable()
+	problem = r.recorder.CheckWritable()
 	if errors.Is(problem, allocation.ErrRemoved) {
-		return nil, fmt.Errorf("%w: %w", errNewRun, problem)
+		return nil, nil, fmt.Errorf("%w: %w", errNewRun, problem)
 	}
 	injection, containerd, err := r.resolveInjection(ctx, r.configured)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if injection != r.policy.Injection {
-		return nil, fmt.Errorf("%w: this version of containerd needs injection: %s", errNewRun, injection)
+		return nil, nil, fmt.Errorf("%w: this version of containerd needs injection: %s", errNewRun, injection)
 	}
 	if injection == policy.InjectByShim {
 		problem = cmp.Or(problem, containerd.Check(r.compiler.NodeOS))
@@ -145,7 +148,7 @@ func (r *run) listDevices(ctx context.Context) ([]discovery.Device, error) {
 			devices[i].Health.Reason = errlog.Text(problem)
 		}
 	}
-	return devices, nil
+	return devices, problem, nil
 }
 
 // openSource opens the source of the GPUs. The error matches [node.ErrNoSource] if the node has none.

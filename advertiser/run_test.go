@@ -143,7 +143,7 @@ func TestListDevices(t *testing.T) {
 			if test.noLock {
 				testutil.NoError(t, os.RemoveAll(records))
 			}
-			devices, err := r.listDevices(t.Context())
+			devices, problem, err := r.listDevices(t.Context())
 			testutil.CheckError(t, "list", err, test.err)
 			if errors.Is(err, errNewRun) != test.newRun {
 				t.Errorf("new run: %v", err)
@@ -154,6 +154,7 @@ func TestListDevices(t *testing.T) {
 			if reason := devices[0].Health.Reason; len(devices) != 1 || (reason != "") != (test.reason != "") || !strings.Contains(reason, test.reason) {
 				t.Errorf("%+v", devices)
 			}
+			testutil.CheckError(t, "problem", problem, test.reason)
 		})
 	}
 }
@@ -173,7 +174,7 @@ func TestShareDxctl(t *testing.T) {
 	}{{"v1", "", nil}, {"v1", "v1", gpus}, {"v2", "v2", gpus}, {"missing", "v2", gpus}, {"v1", "v2", nil}} {
 		r = testRun("windows", p, test.gpus...)
 		r.options.Dxctl, r.compiler.StateDir, r.configured, r.recorder = filepath.Join(dir, test.dxctl), dir, p.Injection, records
-		devices, err := r.listDevices(t.Context())
+		devices, _, err := r.listDevices(t.Context())
 		copied, _ := os.ReadFile(shared)
 		if err != nil || len(devices) != len(test.gpus) || len(devices) > 0 && !devices[0].Health.OK() || string(copied) != test.want {
 			t.Errorf("%s: dxctl %q, %+v, %v", test.dxctl, copied, devices, err)

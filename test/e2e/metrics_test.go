@@ -17,6 +17,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -176,6 +177,18 @@ func TestMetrics(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReadinessOfShim: while the shim cannot give a container its GPU, the advertiser is not ready, so that a rollout stops.
+func TestReadinessOfShim(t *testing.T) {
+	advertiser := page(testutil.FreeAddress(t))
+	n := bed.Start(t, bed.Options{
+		WindowsKubelet: true, Replicas: 1, Inventory: bed.NewInventory(1, 0), Config: fmt.Sprintf("metrics: {address: '%s'}\n", advertiser),
+	})
+	testutil.NoError(t, shimfile.RecordBypass(n.StateDir, "version 3"))
+	advertiser.waitStatus(t, "/readyz", http.StatusServiceUnavailable, "version 3")
+	testutil.NoError(t, shimfile.RecordBypass(n.StateDir, ""))
+	advertiser.waitStatus(t, "/readyz", http.StatusOK, "ok")
 }
 
 // failures returns the kubelet's events since a mark that report that the
