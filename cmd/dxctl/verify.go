@@ -89,7 +89,7 @@ func verify(ctx context.Context, o *gpuSelection, client *ctr, version string, s
 		version, runtime.GOOS, win32.WindowsBuild(), time.Now().UTC().Format(time.RFC3339), client.image, client.runtime, p.DriverFiles)
 	refused, err := startWithFiles(ctx, client, edits)
 	if err == nil {
-		err = startConfigured(ctx, client, o.Request, configured, len(refused) > 0)
+		err = startConfigured(ctx, client, configured, len(refused) > 0)
 	}
 	fmt.Fprintln(&report, errlog.Text(err))
 	return errors.Join(err, access.MakePrivate(o.StateDir),
@@ -124,15 +124,9 @@ func startWithFiles(ctx context.Context, client *ctr, edits ocispec.Edits) (refu
 	return refused, err
 }
 
-// startConfigured starts a container with the requested GPUs as they are configured on the node.
-func startConfigured(ctx context.Context, client *ctr, request string, configured ocispec.Edits, refusesFiles bool) error {
-	const what = "as configured"
-	var err error
-	if client.usesShim {
-		err = client.start(ctx, what, shimFlags(runtime.GOOS, request))
-	} else {
-		err = client.startEdited(ctx, what, configured)
-	}
+// startConfigured starts a container with the edits that are configured on the node.
+func startConfigured(ctx context.Context, client *ctr, configured ocispec.Edits, refusesFiles bool) error {
+	err := client.startEdited(ctx, "as configured", configured)
 	if err == nil {
 		fmt.Fprintln(client.out, "\ncontainers with GPUs start as configured")
 		return nil

@@ -28,15 +28,11 @@ import (
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
-// runhcs is the runtime in whose place the runtime shim is on Windows.
-const runhcs = "io.containerd.runhcs.v1"
-
 // ctr runs containerd's client, which is part of each release of containerd.
 type ctr struct {
 	program, command                  []string
 	socket, namespace, runtime, image string
 	timeout                           time.Duration // of each start and removal
-	usesShim                          bool          // of the runtime
 	out                               io.Writer     // for results
 }
 
@@ -55,10 +51,8 @@ func (c *ctr) prepare(ctx context.Context) error {
 	if len(c.command) > 0 && c.image == "" {
 		return cli.UsageError("a command requires --image: the pause image has no other program")
 	}
-	dir := containerdDir()
 	c.program[0] = findProgram(c.program[0])
-	c.runtime = cmp.Or(c.runtime, defaultRuntime(dir))
-	c.usesShim = c.runtime == shimfile.RuntimeName || c.runtime == runhcs && dir != "" && diversion.New(dir).Check() == nil
+	c.runtime = cmp.Or(c.runtime, defaultRuntime(containerdDir()))
 	out, err := c.run(ctx, "images", "list", "--quiet")
 	if err != nil {
 		return errlog.WithRemedy(fmt.Errorf("list containerd's images with %s: %w", c.program[0], err), "set --ctr and --cri-socket")
@@ -98,7 +92,7 @@ func findProgram(name string) string {
 // defaultRuntime returns the runtime that most likely has the runtime shim, whose directory is shimDir on Linux.
 func defaultRuntime(shimDir string) string {
 	if runtime.GOOS == "windows" {
-		return runhcs
+		return "io.containerd.runhcs.v1" // The shim takes the place of its program.
 	}
 	if durable.Exists(filepath.Join(shimDir, shimfile.FileName())) {
 		return shimfile.RuntimeName
