@@ -90,7 +90,7 @@ func TestNames(t *testing.T) {
 
 // notOurs are the parts of messages that the kubelet, the scheduler and Windows write.
 var notOurs = []string{
-	"GetPreferredAllocation rpc failed", "Insufficient directx.microsoft.com/display",
+	"Insufficient directx.microsoft.com/display",
 	"hcs::CreateComputeSystem", ": The parameter is incorrect.",
 	"no devices found allocated in local cache",
 }
