@@ -14,7 +14,8 @@ import (
 // queryTimeout limits a query of containerd's configuration.
 const queryTimeout = 2 * time.Second
 
-// undoTimeout limits [diversion.Keeper.Undo] when the daemon ends. The kubelet kills the pod after 30 seconds.
+// undoTimeout limits [diversion.Keeper.Undo] when the daemon ends. A HostProcess container has less time: runhcs
+// starts programs with cmd.exe, and 5 seconds after its end, it kills the others (hcsshim, internal/jobcontainers).
 const undoTimeout = 20 * time.Second
 
 // readContainerd returns the configuration that containerd has loaded.

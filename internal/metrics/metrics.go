@@ -53,7 +53,7 @@ func New(program, version string) *Metrics {
 		registry:             registry,
 		Allocations:          counters("allocations_total", "Recorded allocations, one for each container and resource.", "resource"),
 		AllocationFailures:   counters("allocation_failures_total", "Refused or failed requests: invalid_request, concurrent, canceled, gpu, other.", "resource", "reason"),
-		StartChecks:          histograms("start_check_duration_seconds", "Duration of the check before a container starts.", "resource", "result"),
+		StartChecks:          histograms("start_check_duration_seconds", "Duration of the check of the NRI plugin before a container starts.", "resource", "result"),
 		Hooks:                histograms("hook_duration_seconds", "Time that containerd waited for the hook CreateContainer."),
 		Refusals:             counters("refusals_total", "Refused containers.", "reason"),
 		nodeInfo:             gauges("node_info", "The modes in force; always 1.", "os", "assignment", "driver_files", "injection"),
