@@ -18,6 +18,7 @@ import (
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
@@ -91,13 +92,10 @@ func findProgram(name string) string {
 
 // defaultRuntime returns the runtime that most likely has the runtime shim, whose directory is shimDir on Linux.
 func defaultRuntime(shimDir string) string {
-	if runtime.GOOS == "windows" {
-		return "io.containerd.runhcs.v1" // The shim takes the place of its program.
-	}
-	if durable.Exists(filepath.Join(shimDir, shimfile.FileName())) {
+	if runtime.GOOS != "windows" && durable.Exists(filepath.Join(shimDir, shimfile.FileName())) {
 		return shimfile.RuntimeName
 	}
-	return "io.containerd.runc.v2"
+	return cri.RuntimeType(runtime.GOOS) // On Windows, the shim takes the place of its program.
 }
 
 // run runs ctr and returns its output. The end of ctx does not interrupt ctr, because parts of a

@@ -149,6 +149,14 @@ func (c Config) Check(nodeOS string) error {
 	return nil
 }
 
+// RuntimeType returns the runtime_type of the handlers whose pods can have GPUs.
+func RuntimeType(nodeOS string) string {
+	if nodeOS == "windows" {
+		return "io.containerd.runhcs.v1"
+	}
+	return "io.containerd.runc.v2"
+}
+
 // check returns nil if pods of the handler can have GPUs: on Windows those of runhcs with process isolation,
 // on Linux those of runc, or of a program in place of runc that starts containers in the node's kernel. With
 // a sandboxer other than podsandbox, the sandboxer starts a pod's containers, and containerd runs no shim
@@ -156,10 +164,7 @@ func (c Config) Check(nodeOS string) error {
 // https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/config/config.go,
 // https://github.com/containerd/containerd/blob/v1.7.35/pkg/cri/config/config.go
 func (h Handler) check(nodeOS string) error {
-	runtimeType := "io.containerd.runc.v2"
-	if nodeOS == "windows" {
-		runtimeType = "io.containerd.runhcs.v1"
-	}
+	runtimeType := RuntimeType(nodeOS)
 	switch {
 	case h.RuntimeType != runtimeType:
 		return fmt.Errorf("runtime handler %s has runtime_type %q, not %s", h.Name, h.RuntimeType, runtimeType)

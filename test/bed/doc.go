@@ -7,7 +7,6 @@
 // It needs Linux, root and the build tag e2e. A test binary whose TestMain calls
 // [Main] runs its tests in new mount, PID and network namespaces, so that processes and
 // mounts that a test leaves behind end with the namespaces, and ports are its own.
-// Runs on one machine do not
-// affect each other, up to the kernel's limit of inotify instances: a node needs about
-// ten of fs.inotify.max_user_instances, which is often 128.
+// Runs on one machine do not affect each other, up to the kernel's limit of inotify
+// instances: a node needs about ten of fs.inotify.max_user_instances, which is often 128.
 package bed

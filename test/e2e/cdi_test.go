@@ -58,7 +58,7 @@ func TestCDI(t *testing.T) {
 		output(t, docker("tag", bed.Image, "ubuntu"))
 		_, run, _ := strings.Cut(string(bed.ReadFile(t, "../../README.md")), "\n# docker ")
 		run, _, _ = strings.Cut(strings.ReplaceAll(run, "$PWD/bin/dxctl", s.Product("dxctl")), "\n")
-		status, stdout, stderr := call(t, docker(strings.Fields(run)...)) // The double of /dev/dxg is no device.
+		status, stdout, stderr := call(t, docker(strings.Fields(run)...)) // The inventory's GPUs have no /dev/dxg.
 		if status != 1 || !strings.Contains(stdout, "/usr/lib/wsl/lib/libd3d12.so\n") || !strings.Contains(stderr, "/dev/dxg does not exist") {
 			t.Errorf("docker %s: exit status %d\n%s%s", run, status, stdout, stderr)
 		}
